@@ -42,8 +42,9 @@ import time
 from pathlib import Path
 
 from ramlab.common import CACHE, OUT, ROOT, die, locked, need_space, put_json, run
+from ramlab.kernel import build as kernel_build
+from ramlab.kernel import progress
 from ramlab.kernel.source import Source
-from ramlab.kernel import build as kernel_build, progress
 
 PACKAGING = ROOT / "packaging/kernel"
 HARDENING = PACKAGING / "hardening.config"

@@ -16,6 +16,7 @@ from ramlab import provenance
 from ramlab.cases import conditions
 from ramlab.common import CACHE, ROOT
 from ramlab.kernel.images import image
+
 from . import stats
 
 BEST, BASELINE = "ours", "nothing"

@@ -15,6 +15,7 @@ import subprocess
 
 from ramlab.common import CACHE, OUT
 from ramlab.kernel.images import image
+
 from . import cases, machines
 from .machines import ICOUNT, Boot
 

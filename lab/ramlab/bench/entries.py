@@ -11,6 +11,7 @@ import tomllib
 from ramlab import provenance
 from ramlab.common import FLAVOURS, OUT, ROOT
 from ramlab.kernel.images import named_image
+
 from . import flame, machines
 
 TARGETS = ROOT / "lab/ramlab/bench/targets.toml"

@@ -6,12 +6,13 @@ Each part boots both kernels in random order and returns entries and the images 
 """
 
 import json
-import statistics
 import shutil
+import statistics
 import subprocess
 
 from ramlab.common import CACHE, OUT, ROOT
 from ramlab.kernel.images import image
+
 from . import flame, machines, stats
 from .machines import ICOUNT, Boot
 

@@ -4,8 +4,8 @@
 import shutil
 import subprocess
 
-from ramlab.guest import case_work
 from ramlab.common import CACHE, ROOT
+from ramlab.guest import case_work
 
 from . import environment, folder_of, native, prepared
 

@@ -6,7 +6,6 @@ import json
 import os
 
 from ramlab.bench import cases
-
 from ramlab.common import ROOT
 
 from . import conditions

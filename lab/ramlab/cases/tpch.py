@@ -6,8 +6,8 @@ those of the extension.
 import json
 import subprocess
 
-from ramlab.guest import case_work
 from ramlab.common import CACHE, ROOT, die
+from ramlab.guest import case_work
 
 from . import environment, folder_of, prepared
 

@@ -16,8 +16,7 @@ import statistics
 import subprocess
 from pathlib import Path
 
-from ramlab.guest import harness
-from ramlab.guest import placement_workload
+from ramlab.guest import harness, placement_workload
 from ramlab.guest import ramslice_dev as dev
 
 TOUCHED_MIB = 4096

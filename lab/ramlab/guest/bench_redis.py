@@ -20,8 +20,7 @@ import time
 from pathlib import Path
 
 from ramlab.guest import bench_slices as slices
-from ramlab.guest import demo
-from ramlab.guest import harness
+from ramlab.guest import demo, harness
 from ramlab.guest import ramslice_dev as dev
 
 KEYS = 60_000  # of 900 bytes: the server takes about 80 MiB

@@ -19,8 +19,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ramlab.guest import pinned_memory
-from ramlab.guest import harness
+from ramlab.guest import harness, pinned_memory
 from ramlab.guest import ramslice_dev as dev
 
 MIB = 1 << 20

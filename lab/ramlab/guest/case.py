@@ -20,8 +20,7 @@ import threading
 import time
 from pathlib import Path
 
-from ramlab.guest import case_work
-from ramlab.guest import harness
+from ramlab.guest import case_work, harness
 from ramlab.guest import ramslice_dev as dev
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")

@@ -20,7 +20,6 @@ from ramlab.guest.churn import Chaos, end_loads, judge, standing, start_loads, w
 from ramlab.guest.daemon import Daemon
 from ramlab.guest.errors import report
 
-
 UNSAVED = "kills before anything was saved"
 
 

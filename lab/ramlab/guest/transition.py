@@ -23,8 +23,8 @@ from pathlib import Path
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.pinned_memory import PatternedMemory
 from ramlab.guest.harness import libc
+from ramlab.guest.pinned_memory import PatternedMemory
 
 SECOND = "ramlab.second"
 PM = Path("/sys/power")

@@ -19,8 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from ramlab.guest import demo
-from ramlab.guest import harness
+from ramlab.guest import demo, harness
 from ramlab.guest import ramslice_dev as dev
 
 FOLDER = Path("/mnt")

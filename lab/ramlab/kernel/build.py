@@ -5,7 +5,8 @@
 Usage: ramlab kernel [--path | --source | --aside DIRECTORY] [FLAVOUR...]
   --path    builds if needed, then prints nothing but the directory of the finished image
   --source  prepares the patched source tree only and prints its directory
-  --aside   like --path, but an image that the cache lacks goes there, and the cache keeps what it has
+  --aside   like --path, but an image that the cache lacks goes to the directory, and the cache
+            keeps what it has
 """
 
 import argparse
@@ -21,8 +22,8 @@ import time
 from pathlib import Path
 
 from ramlab.common import CACHE, FLAVOURS, ROOT, die, locked, need_space, put_json, run
-from ramlab.kernel.source import OVERLAY, Source, files_of, overlay, series
 from ramlab.kernel import progress
+from ramlab.kernel.source import OVERLAY, Source, files_of, overlay, series
 from ramlab.provenance import NOT_BUILT
 
 FORMAT = 1  # raised when this program changes what it builds

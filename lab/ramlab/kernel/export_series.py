@@ -24,7 +24,6 @@ from pathlib import Path
 from ramlab.common import OUT, RAMLAB, die, locked
 from ramlab.kernel.source import OVERLAY, PATCHES, Source, git, overlay, series
 
-
 PARTS = ("core", "research")
 
 

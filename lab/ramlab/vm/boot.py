@@ -34,10 +34,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from ramlab.common import CACHE, ROOT, STOCK_KERNELS, die, kvm_usable
 from ramlab.kernel.images import KERNELS, image
 from ramlab.vm import hole_punch_host as holes
 from ramlab.vm.complaints import excerpt
-from ramlab.common import CACHE, ROOT, STOCK_KERNELS, die, kvm_usable
 
 # QEMU without hardware virtualisation changes its memory map while other CPUs run. In one boot of
 # thirty on a busy host, a CPU met a map that was gone (an assertion in iotlb_to_section), or the

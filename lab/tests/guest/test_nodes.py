@@ -17,7 +17,6 @@ from ramlab.guest.harness import MIB, PAGE, check_contents
 from ramlab.guest.pinned_memory import Group, PageMovementTest, PatternedMemory, by_slice
 from ramlab.pytest_vm import vm
 
-
 TWO_NODES = ("512M,cpus=0", "512M,cpus=1")
 
 

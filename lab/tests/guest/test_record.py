@@ -13,9 +13,9 @@ import sys
 import unittest
 from pathlib import Path
 
+from ramlab.checks.recording import check_recording
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
-from ramlab.checks.recording import check_recording
 from ramlab.pytest_vm import vm
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")

@@ -19,7 +19,16 @@ from pathlib import Path
 
 from ramlab.guest import harness
 from ramlab.guest.hotplug_blocks import (
-    LAB_PROGRAM, MEMORY, MIB, PAGE, PROGRAM, Pinned, blocks, counter, off, ramslice,
+    LAB_PROGRAM,
+    MEMORY,
+    MIB,
+    PAGE,
+    PROGRAM,
+    Pinned,
+    blocks,
+    counter,
+    off,
+    ramslice,
 )
 from ramlab.pytest_vm import vm
 

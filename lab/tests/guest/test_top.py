@@ -18,7 +18,6 @@ from ramlab.guest.harness import Memory
 from ramlab.guest.terminal import PATIENCE, PROGRAM, TopTest, program_pid
 from ramlab.pytest_vm import vm
 
-
 pytestmark = vm(mem="1G", disk="1G", append="ramslice=32M")
 
 

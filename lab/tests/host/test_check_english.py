@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The check of words, lines, cells and links finds what it is for, and nothing besides."""
 
-import check_english
 import pytest
+
+import check_english
 
 
 @pytest.fixture

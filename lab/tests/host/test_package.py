@@ -9,7 +9,14 @@ import subprocess
 import pytest
 
 from ramlab.checks.debian_root import (
-    boot_debian, need_root, passed, run_at_boot, sentences, unpack_debian, why_failed)
+    boot_debian,
+    need_root,
+    passed,
+    run_at_boot,
+    sentences,
+    unpack_debian,
+    why_failed,
+)
 from ramlab.common import ROOT, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200), pytest.mark.xdist_group("package")]

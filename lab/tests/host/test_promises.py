@@ -4,6 +4,7 @@
 import re
 
 import pytest
+
 from ramlab.common import ROOT
 
 DESIGN = (ROOT / "DESIGN.md").read_text()

@@ -17,7 +17,6 @@ from ramlab.kernel import build as lab
 from ramlab.kernel import progress
 from ramlab.kernel.source import git
 
-
 # --- the configuration ---
 
 DEBIAN = """\

@@ -17,7 +17,14 @@ from types import SimpleNamespace
 import pytest
 
 from ramlab.checks.debian_root import (
-    boot_debian, need_root, passed, run_at_boot, sentences, unpack_debian, why_failed)
+    boot_debian,
+    need_root,
+    passed,
+    run_at_boot,
+    sentences,
+    unpack_debian,
+    why_failed,
+)
 from ramlab.common import RAMLAB, ROOT, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(36000),

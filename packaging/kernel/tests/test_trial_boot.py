@@ -8,6 +8,7 @@ in a state that a fixture names.
 import subprocess
 
 import pytest
+
 from grub_machine import PACKAGE_STATE, GrubMachine, entry
 
 pytestmark = pytest.mark.xdist_group("trial-boot")
