@@ -459,4 +459,5 @@ class TestOne:
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert "test_fails" in output and "1 failed" in output
-    assert until(lambda: not Path(f"/proc/{hangs.read_text()}").exists()), "the guest is still there"
+    guest = Path(f"/proc/{hangs.read_text()}")
+    assert until(lambda: not guest.exists()), "the guest is still there"
