@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
-from test_daemon import Daemon
+from ramlab.guest.daemon import Daemon
 
 PERIOD = 30
 WARM_UP, STEPS = 5, 20

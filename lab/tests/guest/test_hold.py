@@ -6,11 +6,12 @@ pages. What needs only the interface is in the kernel's selftests: ramslice_hold
 import subprocess
 from pathlib import Path
 
+from ramslice_hold import HoldTest, free_and_total
+
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE
 from ramlab.pytest_vm import vm
-from ramslice_hold import HoldTest, free_and_total
 
 
 @vm(kernel=["plain", "debug"], mem="1G", append="ramslice=16M movablecore=512M")

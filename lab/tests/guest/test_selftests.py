@@ -4,15 +4,15 @@
 They are in tools/testing/selftests/mm/ramslice of the kernel tree, where they run without the lab.
 """
 
-from ramlab.guest import ramslice_dev as dev
-from ramlab.pytest_vm import vm
-
 import ramslice_events
 import ramslice_hold
 import ramslice_ioctls
 import ramslice_requests
 import ramslice_sysfs
 import ramslice_views
+
+from ramlab.guest import ramslice_dev as dev
+from ramlab.pytest_vm import vm
 
 SMALL = vm(mem="2G", append="ramslice=32M")
 
