@@ -90,7 +90,7 @@ if [ -d /etc/kernel/header_postinst.d ]; then
 fi
 """
 # Its ramslice-trial-boot has all that the scripts call.
-GUARD = "ramslice (>= 0.1.0+git)"
+GUARD = "ramslice (>= 0.1.0)"
 # What the image's scripts begin with. Before its files are replaced, the new ones are untried:
 # another kernel must boot if that is interrupted. As in Debian's images, removing the running
 # kernel asks first, and hooks that undo what belongs to a kernel run only when it is removed:

@@ -39,7 +39,7 @@ def newer(package, tmp_path_factory):
     """A newer version with other settings, which must not replace edited ones."""
     tree = tmp_path_factory.mktemp("newer") / "tree"
     run(["dpkg-deb", "-R", package, tree])
-    run(["sed", "-i", "s/^Version: .*/Version: 0.1.0+test/", tree / "DEBIAN/control"])
+    run(["sed", "-i", "s/^Version: .*/&+newer/", tree / "DEBIAN/control"])
     settings = tree / "etc/ramslice/ramsliced.toml"
     settings.write_text("# Settings of the new version.\n" + settings.read_text())
     run(["sh", "-c", "find . -path ./DEBIAN -prune -o -type f -printf '%P\\0' | sort -z"

@@ -259,7 +259,7 @@ def test_an_image_depends_on_what_debians_does_and_on_the_guard_of_the_default(t
     control, scripts = repacked(tmp_path, IMAGE)
     assert control["Depends"] == (
         "kmod, linux-base (>= 4.3~), initramfs-tools | linux-initramfs-tool")
-    assert control["Pre-Depends"] == "ramslice (>= 0.1.0+git)"
+    assert control["Pre-Depends"] == "ramslice (>= 0.1.0)"
     assert control["Breaks"] == f"{HEADERS} (<< 1)"
     assert os.access(scripts / "preinst", os.X_OK)
 
