@@ -64,7 +64,7 @@ shell: setup ## Opens a shell in a virtual machine: make shell KERNEL=debug
 series: setup ## Writes the kernel changes as a git-am series to out/series
 	@lab/bin/ramlab series
 
-.PHONY: deb kernel-deb rebase
+.PHONY: deb kernel-deb rebase release
 FLAVOUR ?= lean
 deb: setup ## Builds the Debian packages ramslice and ramslice-lab into out/deb
 	@packaging/deb/build
@@ -72,6 +72,9 @@ deb: setup ## Builds the Debian packages ramslice and ramslice-lab into out/deb
 kernel-deb: setup ## Builds kernel packages: FLAVOUR=lean or debian [MODULES=..] [KEY=.. CERT=..]
 	@lab/bin/ramlab kernel-deb $(if $(KEY),--key $(KEY)) $(if $(CERT),--cert $(CERT)) \
 		$(if $(MODULES),--modules $(MODULES)) $(FLAVOUR)
+
+release: setup ## Builds what a version is released with: make release VERSION=1.2.3
+	@lab/bin/ramlab release $(VERSION)
 
 rebase: ## Moves the series to Debian's newest kernel source, or names the conflicts
 	@lab/bin/ramlab rebase

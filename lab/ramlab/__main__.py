@@ -25,6 +25,7 @@ COMMANDS = {
     "checkpatch": ("ramlab.kernel.checkpatch", "check the kernel's files and patches"),
     "series": ("ramlab.kernel.export_series", "write the kernel changes as a git-am series"),
     "rebase": ("packaging/kernel/rebase.py", "move the series to a newer kernel source"),
+    "release": ("ramlab.release", "build what a version is released with"),
     "kernel-deb": ("packaging/kernel/kernel_deb.py", "build kernel packages"),
     "boot-root": ("ramlab.vm.boot_root", "boot a directory that holds a whole Debian"),
     "wake-guest": ("ramlab.vm.wake_guest", "wake a guest from suspend, over QEMU's monitor"),
