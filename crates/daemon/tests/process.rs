@@ -11,6 +11,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use ramslice_calibrate::{SamplesFile, everyday};
+use ramsliced::persisted_state::{self, PersistedState};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -283,6 +284,72 @@ fn a_damaged_state_is_set_aside_and_named_and_learning_starts_over() {
     assert!(line.contains("state.json.damaged-1") && line.contains('9'), "{line}");
     place.status_when(&daemon, "a look", |status| status["machine"]["ok"] == true);
     assert!(place.path("state.json.damaged-1").exists());
+}
+
+/// States that the daemons of released versions saved; the settings of each lie beside it.
+fn kept_states() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/deb/upgrades");
+    let versions = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = versions.flat_map(|version| fs::read_dir(version).unwrap());
+    let mut states: Vec<PathBuf> = files
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "json"))
+        .collect();
+    states.sort();
+    states
+}
+
+fn steps(state: &PersistedState) -> u64 {
+    state.earned.steps + state.would_earn.steps
+}
+
+#[test]
+fn the_state_of_every_released_version_is_taken_over_with_its_settings() {
+    let states = kept_states();
+    assert!(states.len() > 5, "{states:?}");
+    for path in states {
+        let file = path.display();
+        let text = fs::read(&path).unwrap();
+        let kept = persisted_state::decode(&text).unwrap_or_else(|why| panic!("{file}: {why}"));
+        let place = DaemonPlace::new("on");
+        fs::copy(path.with_extension("toml"), place.path("c.toml")).unwrap();
+        fs::write(place.path("state.json"), text).unwrap();
+        let mut daemon = place.start(16);
+        let now = until("a later state", || {
+            let now = persisted_state::decode(&fs::read(place.path("state.json")).ok()?).ok()?;
+            (steps(&now) > steps(&kept) && now.boot != kept.boot).then_some(now)
+        });
+        assert!(now.time > kept.time, "{file}");
+        for (now, kept) in [(&now.earned, &kept.earned), (&now.would_earn, &kept.would_earn)] {
+            assert!(now.off_high_byte_us >= kept.off_high_byte_us, "{file}");
+        }
+        daemon.signal(Signal::TERM);
+        daemon.says("stopped");
+        // What was for other settings or another kernel is learned again, and only that.
+        let lost = |line: &&String| {
+            ["nothing was learned before", "set aside"].iter().any(|words| line.contains(words))
+                || line.contains("learning again") && !line.contains("was for other")
+        };
+        assert_eq!(daemon.seen.iter().find(lost), None, "{file}");
+    }
+}
+
+#[test]
+fn the_state_of_a_newer_version_is_set_aside_and_the_log_says_which_versions_they_are() {
+    let place = DaemonPlace::new("on");
+    let known = persisted_state::VERSION;
+    let text = fs::read_to_string(&kept_states()[0]).unwrap().replacen(
+        &format!("\"version\":{known},"),
+        &format!("\"version\":{},", known + 1),
+        1,
+    );
+    fs::write(place.path("state.json"), &text).unwrap();
+    let mut daemon = place.start(16);
+    let line = daemon.says("set aside");
+    let why = format!("it has version {}; this daemon knows {known}", known + 1);
+    assert!(line.contains(&why) && line.contains("learning again"), "{line}");
+    assert_eq!(fs::read_to_string(place.path("state.json.damaged-1")).unwrap(), text);
+    place.status_when(&daemon, "a look", |status| status["machine"]["ok"] == true);
 }
 
 #[test]
