@@ -126,26 +126,24 @@ def test_kept_states_are_small_and_those_of_a_daemon_that_worked():
         assert release._saved_steps(path) >= release.STEPS, path
 
 
-DAEMON = """#!/usr/bin/env python3
-import json, os, sys, time
-folder = sys.argv[sys.argv.index("--dir") + 1]
-steps = 0
-while True:
-    steps += {grows}
-    state = {{"earned": {{"steps": steps}}, "would_earn": {{"steps": 0}}, "zones": ["x" * {size}]}}
-    with open(folder + "/new", "w") as file:
-        file.write('{{"version": 1}}\\n' + json.dumps(state) + "\\n")
-    os.replace(folder + "/new", folder + "/state.json")
-    time.sleep(0.01)
+DAEMON = """#!/bin/sh
+while [ $# -gt 1 ]; do
+	[ "$1" = --dir ] && folder=$2
+	shift
+done
+printf '%s\\n' '{{"version":1}}' '{state}' >"$folder/new"
+mv "$folder/new" "$folder/state.json"
+exec sleep 1000
 """
 
 
 @pytest.fixture
 def daemon(tmp_path):
-    """Makes a program that saves states as the daemon does."""
-    def make(grows=20, size=1):
+    """Makes a program that saves a state as the daemon does."""
+    def make(steps=release.STEPS, size=1):
         path = tmp_path / "daemon"
-        path.write_text(DAEMON.format(grows=grows, size=size))
+        state = {"earned": {"steps": steps}, "would_earn": {"steps": 0}, "zones": ["x" * size]}
+        path.write_text(DAEMON.format(state=json.dumps(state)))
         path.chmod(0o755)
         return path
     return make
@@ -180,5 +178,5 @@ def test_a_state_that_is_too_large_is_not_kept(daemon, tmp_path, capsys):
 def test_a_daemon_that_does_not_step_fails_the_release(daemon, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(release, "PATIENCE", 0.3)
     with pytest.raises(SystemExit):
-        release.write_states(daemon(grows=0), tmp_path / "kept")
+        release.write_states(daemon(steps=release.STEPS - 1), tmp_path / "kept")
     assert "saved no state" in capsys.readouterr().err
