@@ -30,6 +30,7 @@ Exit status: 0 if each mutation that was asked for was caught, 1 if not, 2 for w
 import argparse
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
@@ -133,6 +134,19 @@ def worktree(root, place, revision):
         place.mkdir(parents=True, exist_ok=True)
         git(root, "worktree", "add", "--quiet", "--detach", tree, commit)
     return tree
+
+
+@contextlib.contextmanager
+def alone(place):
+    """Keeps other runs from the worktree, in which at most one thing is broken at a time."""
+    place.mkdir(parents=True, exist_ok=True)
+    with open(place / "lock", "w", encoding="utf-8") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another run that holds {handle.name}", flush=True)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def environment(place, jobs):
@@ -422,14 +436,18 @@ def main():
     args = arguments()
     mutations = read_list()
     chosen = choose(mutations, args)
-    results = Results(RAW / (f"mutations-{args.against}.json" if args.against
-                             else "mutations.json"))
+    raw = RAW / (f"mutations-{args.against}.json" if args.against else "mutations.json")
     if args.list:
-        print_list(chosen, results)
+        print_list(chosen, Results(raw))
         return 0
-    tree = worktree(ROOT, PLACE, args.against or "HEAD")
-    found = campaign(chosen, Testing(tree, PLACE, args.jobs, args.programs), results, args.again)
-    keep(mutations, ROOT, PLACE, RAW, KEPT, args.against or OLDER)
+    # What it began ends with it, and the worktree is left whole.
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
+    with alone(PLACE):
+        tree = worktree(ROOT, PLACE, args.against or "HEAD")
+        testing = Testing(tree, PLACE, args.jobs, args.programs)
+        found = campaign(chosen, testing, Results(raw), args.again)
+        keep(mutations, ROOT, PLACE, RAW, KEPT, args.against or OLDER)
     not_caught = [key for key, result in found.items() if result["outcome"] != "caught"]
     print(f"{len(found) - len(not_caught)} of {len(found)} caught")
     if not_caught:

@@ -146,6 +146,8 @@ class Campaign:
         monkeypatch.setattr(mutations, "PLACE", self.cache / "mutations")
         monkeypatch.setattr(mutations, "RAW", self.cache / "raw")
         monkeypatch.setattr(mutations, "KEPT", self.root / "results/mutations.json")
+        # The session's own ending is not for the command.
+        monkeypatch.setattr(mutations.signal, "signal", lambda *_: None)
         self.monkeypatch, self.list = monkeypatch, {}
         monkeypatch.setattr(mutations, "read_list", lambda: self.list)
 
