@@ -7,9 +7,9 @@ import re
 import subprocess
 import zlib
 
-import kernel_deb
 import pytest
 
+import kernel_deb
 from ramlab import release
 from ramlab.common import ROOT
 
