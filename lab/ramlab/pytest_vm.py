@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The pytest plug-in that runs tests in virtual machines: marks for tests, options, and where it goes on.
+"""The pytest plug-in that runs tests in virtual machines: its marks, and its options.
 
     from ramlab.pytest_vm import vm
 
     @vm(mem="1G", append="ramslice=16M")            # a function, a class, or pytestmark of a module
-    @vm(kernel=["plain", "debug"], disk="512M")     # a test for each kernel: test[plain], test[debug]
+    @vm(kernel=["plain", "debug"], disk="512M")     # for each kernel: test[plain], test[debug]
 
-Tests of equal machines share a boot. Guests run pytest themselves on just these tests and stream the
-reports back (ramlab.testing.guest); the host makes them the reports of its own tests
-(ramlab.testing.host). This module is imported by both and stays cheap.
+Tests of equal machines share a boot. Guests run pytest on just these tests and stream the reports
+back (ramlab.testing.guest); the host makes them the reports of its own tests
+(ramlab.testing.host). Both import this module, which therefore imports little.
 """
 
 import os
@@ -48,7 +48,8 @@ def in_guest():
 def pytest_addoption(parser):
     group = parser.getgroup("ramlab", "virtual machines")
     group.addoption("--rerun-unsteady", action="store_true",
-                    help="a failed test boots again and must pass twice; more than two are a failure")
+                    help="a failed test boots again and must pass twice; more than two "
+                         "such tests are a failure")
     group.addoption("--session-minutes", type=float, metavar="N",
                     help="no machine starts later than this; what did not run has failed")
     group.addoption("--programs", metavar="DIR",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One boot of a machine with the tests that it runs: starts it, reads its reports and its console, ends it."""
+"""One boot of a machine and the tests that it runs: its start, reports, console and end."""
 
 import argparse
 import contextlib
@@ -122,8 +122,9 @@ class Boot:
             self.stack.enter_context(hole_punch_host.beside(options, own))
             line = vm.virtme(options, own, kernel)
         self.process = subprocess.Popen(
-            [str(word) for word in line], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, start_new_session=True, preexec_fn=_die_with_parent)
+            [str(word) for word in line], cwd=ROOT, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            preexec_fn=_die_with_parent)
         self.stack.callback(self._kill)
         self.selector = selectors.DefaultSelector()
         self.stack.callback(self.selector.close)
@@ -156,7 +157,8 @@ class Boot:
         words = [sys.executable, "-m", "pytest"]
         words += [word for name in UNUSED for word in ("-p", f"no:{name}")]
         words += ["-c", self.config.inipath] if self.config.inipath else []
-        words += ["-o", "addopts=", "--rootdir", self.config.rootpath, "--timeout", int(self.seconds),
+        words += ["-o", "addopts=", "--rootdir", self.config.rootpath,
+                  "--timeout", int(self.seconds),
                   "--tb", self.config.getoption("tbstyle"), *self.files()]
         exports = "".join(f"export {name}={shlex.quote(str(value))}\n"
                           for name, value in environment.items())
@@ -167,7 +169,10 @@ class Boot:
         return list(dict.fromkeys(nodeid.split("::")[0] for nodeid in self.nodeids))
 
     def _modules(self):
-        """{variable: path} of the modules that tests want; empty where Debian has no headers any more."""
+        """{variable: path} of the modules that tests want.
+
+        The path is empty where Debian has no headers any more.
+        """
         found = {}
         for variable, source in self.machine.modules:
             series = STOCK_KERNELS[self.machine.kernel]
@@ -239,7 +244,7 @@ class Boot:
     def outcome(self, number, last):
         """The serialised reports of a test; Ended if the guest did not survive it.
 
-        last: no other test of this boot is going to be asked for, so the machine's end is waited for.
+        last: no other test of this boot will be asked for, so this waits for the machine's end.
         """
         deadline = None
         while not (number in self.ended_tests or number in self.missing or self.uncollected
@@ -307,7 +312,8 @@ def programs(config):
         folder = Path(folder or "/nonexistent")
         _found_programs.update({
             "RAMSLICE_PROGRAM": folder / "ramslice", "RAMSLICE_DAEMON": folder / "ramsliced",
-            "RAMSLICE_LAB_PROGRAM": folder / "ramslice-lab", "RAMSLICE_EXAMPLES": folder / "examples"})
+            "RAMSLICE_LAB_PROGRAM": folder / "ramslice-lab",
+            "RAMSLICE_EXAMPLES": folder / "examples"})
         for name in _found_programs:
             _found_programs[name] = os.environ.get(name, _found_programs[name])
     return _found_programs

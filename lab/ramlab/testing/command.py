@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs pytest on the lab's tests: ramlab test [PYTEST-OPTION...] [TEST...]
 
-Tests are named from here or from the folder lab: ramlab test -k power -m "not slow". Guest tests boot
-what they need, two machines at a time; -n 1 is one at a time. README of the options: ramlab test --help
+Tests are named from here or from the folder lab: ramlab test -k power -m "not slow". Guest tests
+boot what they need, two machines at a time; -n 1 is one at a time. ramlab test --help shows
+pytest's options.
 """
 
 import os

@@ -4,8 +4,8 @@
 Usage: ramlab test-all [--minutes N] [--rerun-unsteady] [PYTEST-OPTION...]
 
 Without a kernel or programs the run ends; every other step runs whatever became of those before it.
-The run ends with a table and fails if a step failed. --minutes is for the whole run: after that time
-no virtual machine starts, and what did not run has failed.
+The run ends with a table and fails if a step failed. --minutes is for the whole run: after that
+time no virtual machine starts, and what did not run has failed.
 """
 
 import argparse
@@ -18,7 +18,8 @@ from ramlab.common import RAMLAB, ROOT
 # The flavours that tests boot; those of slow tests are built when they are asked for.
 KERNELS = ("plain", "research", "debug")
 
-# The same generated inputs each time, so that what fails, fails again; by hand, each run draws its own.
+# The same generated inputs each time, so that what fails, fails again. By hand, each run draws its
+# own.
 CRATES = "export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}; run_nextest --locked --workspace"
 
 

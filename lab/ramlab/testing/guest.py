@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The guest's side: runs the tests that the host names and streams their reports.
 
-Each event is a line of JSON after a mark, on a descriptor that the host reads. What the kernel says is
-on the console: a line there at each test's beginning says whose complaint follows.
+Each event is a line of JSON after a mark, on a descriptor that the host reads. What the kernel
+says is on the console: a line there at each test's beginning says whose complaint follows.
 """
 
 import json

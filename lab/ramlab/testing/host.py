@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The host's side: makes a test for each machine, has guests run them, and reports as if they ran here."""
+"""The host's side: a test for each machine, which a guest runs and which reports as if run here."""
 
 import os
 import time
@@ -44,7 +44,9 @@ class GuestTest(pytest.Item):
     def seconds(self):
         """How long it may take, in the guest."""
         mark = self.get_closest_marker("timeout")
-        return float((mark.args or [mark.kwargs.get("timeout", 0)])[0] or 0) if mark else TEST_SECONDS
+        if not mark:
+            return TEST_SECONDS
+        return float((mark.args or [mark.kwargs.get("timeout", 0)])[0] or 0)
 
 
 def _for_machines(item):

@@ -21,7 +21,7 @@ class Machine:
     qemu: tuple = ()            # words for QEMU; {folder}: the boot's folder
     holes: bool = False         # punch holes where slices are off
     env: tuple = ()             # (name, value) of the tests' environment; {folder} as above
-    files: tuple = ()           # (name, size or function of the path) in the folder, before the boot
+    files: tuple = ()           # (name, size or function of the path) in the boot's folder
     modules: tuple = ()         # (variable, source): a module built for this kernel
     fresh: str = ""             # node id of whom the boot is for alone
     allow_complaints: bool = False

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The order of tests: what took longest in earlier runs begins first.
 
-So no worker is idle at the end. The cache keeps the longest time that each machine's tests, and each
-test of the host, took. Machines without a kept time begin before all others, those with most tests
-first.
+So no worker is idle at the end. The cache keeps the longest time that each machine's tests, and
+each test of the host, took. Machines without a kept time begin before all others, those with most
+tests first.
 """
 
 import collections
@@ -65,7 +65,8 @@ class LongestFirst:
         took = {key: round(seconds, 1) for key, seconds in self.seconds.items()
                 if seconds >= LEAST_SECONDS}
         # A part of a machine's tests says nothing of all of them: the longest stays
-        merged = {key: max(took.get(key, 0), self.known.get(key, 0)) for key in {**self.known, **took}}
+        merged = {key: max(took.get(key, 0), self.known.get(key, 0))
+                  for key in self.known | took}
         FILE.parent.mkdir(parents=True, exist_ok=True)
         begun = FILE.with_name(f"{FILE.name}.{os.getpid()}")
         begun.write_text(json.dumps(merged, indent=1, sort_keys=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""For tests of the host that start machines themselves, because these machines do not survive the test."""
+"""Runs `ramlab vm` for tests of the host whose machines do not survive the test."""
 
 import dataclasses
 import json
@@ -42,7 +42,7 @@ def run_vm(*words, folder=None, holes=False):
 
 
 def in_order(text, *patterns):
-    """The first of the patterns that no line matches after those of the patterns before, or None."""
+    """The first pattern that no line matches after the lines of those before it, or None."""
     lines = iter(text.splitlines())
     for pattern in patterns:
         if not any(re.search(pattern, line) for line in lines):
