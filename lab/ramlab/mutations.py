@@ -19,7 +19,7 @@ without the mutation and then with it:
 
 A crate's mutation costs an incremental build, a kernel's one compiled file, a linked kernel and a
 virtual machine (some minutes each). Mutated kernels are built in the kept build tree; no finished
-kernel in the cache is replaced. What has a result is not run again until the mutation, its file or
+kernel in the cache is replaced. What was caught is not run again until the mutation, its file or
 the file of its test changes (--again runs it nevertheless), so an interrupted run continues where
 it stopped. Results are raw/mutations.json in the cache; the summary of those that are still valid
 is kept in results/mutations.json.
@@ -338,7 +338,7 @@ def campaign(chosen, testing, results, again=False):
             except Broken as why:
                 depends = {"broken": str(why)}
             kept = results.valid(one.id, depends)
-            if not kept or again or kept["outcome"] in ("unsound", "broken"):
+            if not kept or again or kept["outcome"] != "caught":
                 touched_kernel |= one.kind == "kernel"
                 outcome, why, seconds = judge(one, testing, unmutated)
                 results.put(one.id, outcome=outcome, by=one.test, seconds=round(seconds, 1),
