@@ -85,5 +85,10 @@ mod tests {
         assert_eq!((between.migrated_pages, between.tried_slices), (Pages(4), 1));
         assert_eq!(before.plus(&between), after);
         assert_eq!(before.since(&after), None);
+        // Of a counter of slices, of pages and of a price alone, too.
+        let fewer_pages = WorkCounters { migrated_pages: Pages(4), ..before };
+        assert_eq!(fewer_pages.since(&before), None);
+        let more_price = WorkCounters { price_measured: Price(1), ..before };
+        assert_eq!(before.since(&more_price), None);
     }
 }
