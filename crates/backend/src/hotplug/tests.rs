@@ -444,6 +444,11 @@ fn a_budget_is_for_all_slices_or_for_each() {
     assert_eq!((all.slices_done, why(&all)), (2, (Reason::OverBudget, 0)));
     let each = Request { budget, per_slice: true, max_slices: Some(3), ..Request::default() };
     assert_eq!(backend.request(&each).unwrap().slices_done, 3);
+    // To a request that names its slice it is an error, with an errno of its own.
+    let op = RequestOp::Offline(SliceId(20));
+    let named = Request { budget: Budget::Limited(Price(1)), ..Request::new(op) };
+    let refused = backend.request(&named).unwrap();
+    assert_eq!(why(&refused), (Reason::OverBudget, errno(Errno::DQUOT)));
 }
 
 #[test]
