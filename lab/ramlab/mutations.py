@@ -53,6 +53,16 @@ OLDER = "9eb9c9d"
 # Seconds that a test may take with the mutation; one that hangs because of it has noticed it.
 TEST_SECONDS = 1800
 
+# What the summary says of a mutation.
+OUTCOMES = {
+    "caught": "its test passes without it, and fails with it",
+    "survived": "its test passes with it",
+    "unsound": "its test fails or is skipped without it",
+    "broken": "what was mutated does not build, or the list is wrong",
+    "not run": "not run since it, its file or its test's file changed last",
+    "listed": "not run: the case was a part of a stage, and is named by reading",
+}
+
 
 class Broken(Exception):
     """A mutation that cannot be judged, and why."""
@@ -360,20 +370,24 @@ def show(mutation, result):
 
 def summary(mutations, now, before):
     """What is kept: each mutation with its outcome now and at the older revision, if it was run."""
-    def told(result):
+    def told(result, otherwise="not run"):
         if not result:
-            return {"outcome": "not run"}
+            return {"outcome": otherwise}
         return {name: result[name] for name in ("outcome", "by", "seconds")}
 
-    rows = {one.id: {"kind": one.kind, "clause": list(one.clause), "stage": one.stage,
-                     "now": told(now.get(one.id)), "before": told(before.get(one.id))}
-            for one in mutations.values()}
+    rows = {}
+    for one in mutations.values():
+        # What was a part of a stage then has its case named, from reading.
+        then = told(before.get(one.id), "not run" if one.runs_in_old() else "listed")
+        rows[one.id] = {
+            "kind": one.kind, "clause": list(one.clause), "stage": one.stage, "test": one.test,
+            "now": told(now.get(one.id)), "before": then | {"case": one.before}}
     counts = {when: {} for when in ("now", "before")}
     for row in rows.values():
         for when, count in counts.items():
             outcome = row[when]["outcome"]
             count[outcome] = count.get(outcome, 0) + 1
-    return {"counts": counts, "mutations": rows}
+    return {"outcomes": OUTCOMES, "counts": counts, "mutations": rows}
 
 
 def known(mutations, tree, results):
