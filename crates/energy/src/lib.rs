@@ -7,15 +7,18 @@
 
 mod address_ranges;
 mod clock;
+mod costs;
 mod interval;
 mod ledger;
 mod ledger_plan;
 mod meter;
 mod profile;
 mod statement;
+mod statement_settings;
 mod verdict;
 
 pub use clock::{SampleClock, TimeFactor, TimeFactorError};
+pub use costs::{CostLine, CostTerm};
 pub use interval::{Interval, IntervalError};
 pub use ledger::{EnergyLedger, EnergySample, EnergyTally, LedgerError};
 pub use ledger_plan::{AssumedUnit, LedgerPlan};
@@ -25,8 +28,6 @@ pub use profile::{
     ProfileFigure, ProfilePower, ReferenceMachine, SavingScope, SourcedValue, TEMPLATE,
     TransitionLatency, builtin, builtin_names, builtin_text,
 };
-pub use statement::{
-    CostLine, CostTerm, CurrentSaving, EnergyStatement, MeterComparison, PowerGranule,
-    StatementSettings, now,
-};
+pub use statement::{CurrentSaving, EnergyStatement, MeterComparison, now};
+pub use statement_settings::{PowerGranule, StatementSettings};
 pub use verdict::{EnergyVerdict, NetSign, percent, range};

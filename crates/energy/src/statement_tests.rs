@@ -1,13 +1,16 @@
 //! Statements: what is counted, what is not, and that net is saved less invested.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ramslice_types::{Pages, WorkCounters};
+use ramslice_types::{Hertz, Pages, Price, PriceParameter, WorkCounters};
 
 use super::*;
 use crate::clock::TimeFactor;
-use crate::profile::{TEMPLATE, builtin};
+use crate::costs::CostTerm;
+use crate::meter::MeterEnergy;
+use crate::profile::{DramProfile, TEMPLATE, builtin};
 use crate::verdict::NetSign;
 
 const PAGE: Bytes = Bytes(4096);
@@ -143,8 +146,8 @@ fn measured_cycles_are_time_by_the_clock_that_counted_them_and_cost_power_for_th
     let words = "the clock of its cycles is not known, and assumed to be the profile's, 3.80 GHz";
     assert!(assumed.basis[1].contains(words), "{:?}", assumed.basis);
     case.cycle_clock = Some(Hertz(1.9e9));
-    let told = case.state(&off_for(52, work));
-    let emptying = line(&told, CostTerm::Emptying);
+    let statement = case.state(&off_for(52, work));
+    let emptying = line(&statement, CostTerm::Emptying);
     near(emptying.joules.unwrap().low(), 1.0);
     near(emptying.joules.unwrap().high(), 1.0);
     assert!(
@@ -153,9 +156,9 @@ fn measured_cycles_are_time_by_the_clock_that_counted_them_and_cost_power_for_th
         emptying.basis
     );
     assert!(
-        told.basis[1].contains("(cycles are of 1.90 GHz), at the power of"),
+        statement.basis[1].contains("(cycles are of 1.90 GHz), at the power of"),
         "{:?}",
-        told.basis
+        statement.basis
     );
     // Seconds are this machine's, whatever the profile's would have taken.
     let machine = case.profile.machine.as_mut().unwrap();
@@ -428,7 +431,8 @@ proptest! {
     fn net_is_saved_less_invested_exactly(tally in tallies(), emulated in any::<bool>(),
         template in any::<bool>()) {
         let clock = if emulated { slower(15.0) } else { SampleClock::Real };
-        let case = if template { StatementCase::template(clock) } else { StatementCase::thesis(clock) };
+        let case =
+            if template { StatementCase::template(clock) } else { StatementCase::thesis(clock) };
         let statement = case.state(&tally);
         let (mut low, mut high) = (0.0, 0.0);
         for joules in statement.lines.iter().filter_map(|line| line.joules) {

@@ -3,8 +3,8 @@
 use ramslice_types::{Joules, PhysicalQuantity, Ratio};
 use serde::Serialize;
 
+use crate::costs::CostTerm;
 use crate::interval::Interval;
-use crate::statement::CostTerm;
 
 /// Gain, loss, or neither for sure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
