@@ -29,7 +29,7 @@ CELL_CHARACTERS = 100
 README_WORDS = 600
 
 # Folders and files that do not pass yet. Remove each as soon as it passes.
-NOT_YET = ("crates/",)
+NOT_YET = ()
 
 # What these suffixes and names hold is text that people read and write by hand.
 SUFFIXES = {".md", ".rst", ".py", ".c", ".h", ".rs", ".sh", ".toml", ".yml", ".service", ".8"}

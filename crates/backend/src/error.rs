@@ -75,7 +75,7 @@ pub enum KernelError {
     /// The kernel's interface is of another version.
     #[error(
         "the kernel's ramslice interface has version {kernel}, these tools know version {tool}: \
-         update the {which}"
+         update the {older_side}"
     )]
     AbiVersion {
         /// The kernel's version.
@@ -83,7 +83,7 @@ pub enum KernelError {
         /// The version of [`crate::patched::uapi`].
         tool: u32,
         /// The older side.
-        which: &'static str,
+        older_side: &'static str,
     },
     /// Another request is running.
     #[error(
@@ -135,14 +135,14 @@ pub enum KernelError {
     },
     /// Slices kept being added while a snapshot was taken.
     #[error(
-        "{path}: the number of slices changed {tries} times during a snapshot; try again",
+        "{path}: the number of slices changed {attempts} times during a snapshot; try again",
         path = .path.display()
     )]
     Unstable {
         /// The device.
         path: PathBuf,
         /// How often it was tried.
-        tries: u32,
+        attempts: u32,
     },
     /// A state that the interface does not have.
     #[error(
@@ -167,7 +167,7 @@ pub enum KernelError {
     },
     /// The kernel has no ioctl for pages.
     #[error(
-        "{path}: this kernel's ramslice cannot tell the pages of a slice; it is older than these \
+        "{path}: this kernel's ramslice cannot report the pages of a slice; it is older than these \
          tools",
         path = .path.display()
     )]
@@ -387,7 +387,7 @@ pub enum ReplayError {
     },
     /// It was written by another version.
     #[error(
-        "{path} has schema_version {found}, these tools know {known}: save it again",
+        "{path} has schema_version {found}, these tools know {known_version}: save it again",
         path = .path.display()
     )]
     Schema {
@@ -396,15 +396,15 @@ pub enum ReplayError {
         /// Its version.
         found: u32,
         /// [`ramslice_types::SCHEMA_VERSION`].
-        known: u32,
+        known_version: u32,
     },
     /// Its figures cannot be true.
-    #[error("{path} cannot be true: {what}; save the machine again", path = .path.display())]
+    #[error("{path} cannot be true: {figure}; save the machine again", path = .path.display())]
     Absurd {
         /// The file.
         path: PathBuf,
         /// The figure, and of which slice.
-        what: String,
+        figure: String,
     },
 }
 

@@ -20,7 +20,7 @@ use crate::whatif::{MachineCopy, carry_out};
 /// A machine read from a file.
 pub struct ReplayBackend {
     machine: Mutex<MachineState>,
-    changed: Condvar,
+    state_change: Condvar,
     /// What was done for slices, where that was saved, too.
     work: Mutex<Option<WorkCounters>>,
 }
@@ -33,7 +33,7 @@ impl ReplayBackend {
 
     /// Replays `machine`, which also holds the work done for slices by then.
     pub fn with_work(machine: MachineState, work: Option<WorkCounters>) -> Self {
-        Self { machine: Mutex::new(machine), changed: Condvar::new(), work: Mutex::new(work) }
+        Self { machine: Mutex::new(machine), state_change: Condvar::new(), work: Mutex::new(work) }
     }
 
     /// Reads what `ramslice status --json` wrote.
@@ -49,8 +49,8 @@ impl ReplayBackend {
         };
         match (machine.schema_version, machine.check()) {
             (SCHEMA_VERSION, Ok(())) => Ok(Self::new(machine)),
-            (SCHEMA_VERSION, Err(what)) => Err(ReplayError::Absurd { path, what }),
-            (found, _) => Err(ReplayError::Schema { path, found, known: SCHEMA_VERSION }),
+            (SCHEMA_VERSION, Err(what)) => Err(ReplayError::Absurd { path, figure: what }),
+            (found, _) => Err(ReplayError::Schema { path, found, known_version: SCHEMA_VERSION }),
         }
     }
 
@@ -59,7 +59,7 @@ impl ReplayBackend {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn done(&self) -> MutexGuard<'_, Option<WorkCounters>> {
+    fn work_of(&self) -> MutexGuard<'_, Option<WorkCounters>> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -111,7 +111,7 @@ impl Backend for ReplayBackend {
         let machine = self.lock();
         machine.contents.iter().find(|contents| contents.slice == slice).cloned().ok_or_else(|| {
             let message = format!(
-                "the saved machine does not tell the pages of slice {slice}: save it with \
+                "the saved machine does not have the pages of slice {slice}: save it with \
                  `ramslice status --json --pages {slice}`"
             );
             BackendError::new(BackendErrorKind::NotFound, message)
@@ -119,9 +119,9 @@ impl Backend for ReplayBackend {
     }
 
     fn work(&self) -> Result<WorkCounters, BackendError> {
-        let message = "the saved machine does not tell what was done for slices: a recording \
+        let message = "the saved machine does not record what was done for slices: a recording \
                        made by root does";
-        self.done().ok_or_else(|| BackendError::new(BackendErrorKind::Unsupported, message))
+        self.work_of().ok_or_else(|| BackendError::new(BackendErrorKind::Unsupported, message))
     }
 
     fn machine(&self) -> Result<MachineState, BackendError> {
@@ -142,10 +142,10 @@ impl Backend for ReplayBackend {
         if !request.dry_run {
             let MachineCopy { info, zones, snapshot, .. } = copy;
             (machine.info, machine.zones, machine.snapshot) = (info, zones, snapshot);
-            if let Some(done) = self.done().as_mut() {
+            if let Some(done) = self.work_of().as_mut() {
                 add_to_work(done, request, &outcome);
             }
-            self.changed.notify_all();
+            self.state_change.notify_all();
         }
         Ok(outcome)
     }
@@ -154,7 +154,7 @@ impl Backend for ReplayBackend {
         let machine = self.lock();
         let before = machine.info.event_seq;
         let (machine, _) = self
-            .changed
+            .state_change
             .wait_timeout_while(machine, timeout, |machine| machine.info.event_seq == before)
             .unwrap_or_else(PoisonError::into_inner);
         let now = machine.info.event_seq;

@@ -75,7 +75,7 @@ impl ModelCoefficients {
     }
 
     /// As the kernel has them; one that is missing counts as in the thesis.
-    pub fn in_force(parameters: &BTreeMap<PriceParameter, Price>) -> Self {
+    pub fn of_parameters(parameters: &BTreeMap<PriceParameter, Price>) -> Self {
         let mut values = thesis().to_array();
         for (value, parameter) in values.iter_mut().zip(PriceParameter::ALL) {
             if let Some(price) = parameters.get(&parameter) {
@@ -165,6 +165,6 @@ mod tests {
         assert_eq!(ModelCoefficients::from_array(values).parameters(), None);
         let parameters = thesis().parameters().unwrap();
         assert_eq!(parameters[&PriceParameter::AllocCache], Price(25));
-        assert_eq!(ModelCoefficients::in_force(&parameters), thesis());
+        assert_eq!(ModelCoefficients::of_parameters(&parameters), thesis());
     }
 }

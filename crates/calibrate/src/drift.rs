@@ -16,16 +16,16 @@ pub struct DriftSettings {
     /// What adds up before it counts as drift: the sum of the natural logarithms of measured over
     /// predicted, beyond the tolerance. With 1, about 5 operations in a row that cost a third more,
     /// or 12 that cost a fifth more.
-    pub patience: f64,
+    pub alarm_threshold: f64,
     /// Operations that a refit needs.
-    pub least: usize,
+    pub min_operations: usize,
     /// Operations that are remembered.
-    pub most: usize,
+    pub max_operations: usize,
 }
 
 impl Default for DriftSettings {
     fn default() -> Self {
-        Self { tolerance: 0.1, patience: 1.0, least: 20, most: 512 }
+        Self { tolerance: 0.1, alarm_threshold: 1.0, min_operations: 20, max_operations: 512 }
     }
 }
 
@@ -53,13 +53,13 @@ struct CumulativeSum {
     value: f64,
     /// Operations since it was 0 last: what deviates began there.
     #[serde(rename = "since_operations")]
-    since: usize,
+    operations: usize,
 }
 
 impl CumulativeSum {
     fn add(&mut self, step: f64, most: f64) {
         self.value = (self.value + step).clamp(0.0, most);
-        self.since = if self.value > 0.0 { self.since + 1 } else { 0 };
+        self.operations = if self.value > 0.0 { self.operations + 1 } else { 0 };
     }
 }
 
@@ -74,10 +74,10 @@ impl CumulativeSum {
 #[derive(Debug, Clone)]
 pub struct DriftDetector {
     settings: DriftSettings,
-    in_force: ModelCoefficients,
-    recent: VecDeque<CalibrationSample>,
-    dearer: CumulativeSum,
-    cheaper: CumulativeSum,
+    coefficients: ModelCoefficients,
+    recent_samples: VecDeque<CalibrationSample>,
+    overrun: CumulativeSum,
+    underrun: CumulativeSum,
 }
 
 /// The saved state of a [`DriftDetector`].
@@ -89,94 +89,107 @@ pub struct DriftMemory {
 }
 
 /// One operation counts for no more than a factor of e, whatever interrupted it.
-const MOST_STEP: f64 = 1.0;
+const MAX_STEP: f64 = 1.0;
 /// A sum grows to so many times the patience: when prices hold again, this is forgotten in time.
-const MOST_PATIENCE: f64 = 3.0;
+const MAX_THRESHOLDS: f64 = 3.0;
 
 impl DriftDetector {
     /// Watches these parameters.
     pub fn new(in_force: ModelCoefficients, settings: DriftSettings) -> Self {
         let (dearer, cheaper) = Default::default();
-        Self { settings, in_force, recent: VecDeque::new(), dearer, cheaper }
+        Self {
+            settings,
+            coefficients: in_force,
+            recent_samples: VecDeque::new(),
+            overrun: dearer,
+            underrun: cheaper,
+        }
     }
 
     /// Goes on with what was remembered while the same parameters were in force.
-    pub fn recall(
+    pub fn from_memory(
         in_force: ModelCoefficients,
         settings: DriftSettings,
         memory: DriftMemory,
     ) -> Self {
         let mut recent = VecDeque::from(memory.recent);
-        recent.drain(..recent.len().saturating_sub(settings.most.max(1)));
-        Self { settings, in_force, recent, dearer: memory.dearer, cheaper: memory.cheaper }
+        recent.drain(..recent.len().saturating_sub(settings.max_operations.max(1)));
+        Self {
+            settings,
+            coefficients: in_force,
+            recent_samples: recent,
+            overrun: memory.dearer,
+            underrun: memory.cheaper,
+        }
     }
 
     /// What is to be remembered.
     pub fn memory(&self) -> DriftMemory {
         DriftMemory {
-            recent: self.recent.iter().cloned().collect(),
-            dearer: self.dearer,
-            cheaper: self.cheaper,
+            recent: self.recent_samples.iter().cloned().collect(),
+            dearer: self.overrun,
+            cheaper: self.underrun,
         }
     }
 
     /// Takes one operation: a slice emptied, or a sum over several from the work counters.
     pub fn observe(&mut self, sample: CalibrationSample) -> DriftState {
-        let predicted = self.in_force.price(&sample.operations);
+        let predicted = self.coefficients.price(&sample.operations);
         let measured = sample.measured.0 as f64;
         if predicted > 0.0 && measured > 0.0 {
-            let step = (measured / predicted).ln().clamp(-MOST_STEP, MOST_STEP);
+            let step = (measured / predicted).ln().clamp(-MAX_STEP, MAX_STEP);
             let slack = self.settings.tolerance.ln_1p();
-            let most = MOST_PATIENCE * self.settings.patience;
-            self.dearer.add(step - slack, most);
-            self.cheaper.add(-step - slack, most);
-            if self.recent.len() == self.settings.most.max(1) {
-                self.recent.pop_front();
+            let most = MAX_THRESHOLDS * self.settings.alarm_threshold;
+            self.overrun.add(step - slack, most);
+            self.underrun.add(-step - slack, most);
+            if self.recent_samples.len() == self.settings.max_operations.max(1) {
+                self.recent_samples.pop_front();
             }
-            self.recent.push_back(sample);
+            self.recent_samples.push_back(sample);
         }
         self.state()
     }
 
     /// What it says now.
     pub fn state(&self) -> DriftState {
-        if self.sum().value < self.settings.patience {
+        if self.sum().value < self.settings.alarm_threshold {
             return DriftState::Steady;
         }
         let factor = self.factor();
-        if self.deviating().len() < self.settings.least {
+        if self.deviating().len() < self.settings.min_operations {
             return DriftState::Waiting { factor };
         }
         DriftState::Refit { factor }
     }
 
     fn sum(&self) -> &CumulativeSum {
-        if self.dearer.value >= self.cheaper.value { &self.dearer } else { &self.cheaper }
+        if self.overrun.value >= self.underrun.value { &self.overrun } else { &self.underrun }
     }
 
     /// Operations that are remembered.
     pub fn operations(&self) -> usize {
-        self.recent.len()
+        self.recent_samples.len()
     }
 
     /// Of these, while prices do not hold, the operations since they stopped holding; otherwise
     /// all.
     pub fn deviating(&self) -> impl ExactSizeIterator<Item = &CalibrationSample> {
         let sum = self.sum();
-        let counts = if sum.value < self.settings.patience { usize::MAX } else { sum.since };
-        self.recent.range(self.recent.len().saturating_sub(counts)..)
+        let counts =
+            if sum.value < self.settings.alarm_threshold { usize::MAX } else { sum.operations };
+        self.recent_samples.range(self.recent_samples.len().saturating_sub(counts)..)
     }
 
     /// Measured over predicted cost of these operations, by the middle one; 1 of nothing.
     pub fn factor(&self) -> f64 {
-        typical_factor(self.deviating(), &self.in_force).unwrap_or(1.0)
+        typical_factor(self.deviating(), &self.coefficients).unwrap_or(1.0)
     }
 
     /// New parameters from these operations: terms that they do not show keep their proportions.
     /// The caller that puts them into force reports it with [`DriftDetector::replace`].
     pub fn refit(&self) -> Result<FittedModel, FitError> {
         let samples: Vec<CalibrationSample> = self.deviating().cloned().collect();
-        refit(&samples, &self.in_force)
+        refit(&samples, &self.coefficients)
     }
 
     /// Watches other parameters from now on and forgets what was.

@@ -37,22 +37,22 @@ pub struct FittedModel {
     pub exact: ModelCoefficients,
     /// In whole numbers, as the kernel takes them: those around the exact ones that fit best
     /// together.
-    pub whole: ModelCoefficients,
+    pub rounded: ModelCoefficients,
 }
 
 /// Independent terms: those of [`row`] but for `alloc_buddy`.
-const OURS: usize = TERMS - 1;
+const INDEPENDENT_TERMS: usize = TERMS - 1;
 /// Of a term that the samples do not determine, this keeps the solution unique, and is far below
 /// what they say of others.
-const FAINT: f64 = 1e-9;
+const WEAK_PRIOR: f64 = 1e-9;
 /// For a refit: a term that everyday operations hardly show stays where it was.
-const GENTLE: f64 = 1e-3;
+const REFIT_PRIOR: f64 = 1e-3;
 /// A residual beyond so many times the usual one counts less (Huber 1964; 95% efficient without
 /// outliers).
 const HUBER: f64 = 1.345;
 /// The error of a slice is that of a sum of operations: its variance grows with the cost. Below
 /// this share of the largest cost, it is that of the clock.
-const FLOOR: f64 = 0.01;
+const NOISE_FLOOR: f64 = 0.01;
 const ROUNDS: usize = 20;
 const RESAMPLES: usize = 200;
 
@@ -62,14 +62,14 @@ const RESAMPLES: usize = 200;
 /// thesis.
 pub fn least_squares(samples: &[CalibrationSample]) -> Result<ModelCoefficients, FitError> {
     let rows: Vec<_> = samples.iter().map(|sample| row(&sample.operations)).collect();
-    let targets = measured(samples);
+    let targets = measured_costs(samples);
     let weights = vec![1.0; rows.len()];
     let problem = LeastSquares {
         rows: &rows,
         targets: &targets,
         weights: &weights,
         prior: [0.0; TERMS],
-        pull: FAINT,
+        prior_weight: WEAK_PRIOR,
     };
     problem.solve(CoefficientBound::None).map(ModelCoefficients::from_array)
 }
@@ -82,10 +82,10 @@ pub fn least_squares(samples: &[CalibrationSample]) -> Result<ModelCoefficients,
 /// If no sample has destinations gained by dropping cache, one is taken to cost a dropped page
 /// more.
 pub fn fit(samples: &[CalibrationSample]) -> Result<FittedModel, FitError> {
-    let mut found = fitted(samples, ModelCoefficients::default(), FAINT)?;
+    let mut found = fit_terms(samples, ModelCoefficients::default(), WEAK_PRIOR)?;
     if !shows_cache_targets(samples) {
         found.exact.alloc_cache = found.exact.drop_page;
-        found.whole.alloc_cache = found.whole.drop_page;
+        found.rounded.alloc_cache = found.rounded.drop_page;
     }
     Ok(found)
 }
@@ -100,7 +100,7 @@ pub fn refit(
     samples: &[CalibrationSample],
     in_force: &ModelCoefficients,
 ) -> Result<FittedModel, FitError> {
-    fitted(samples, prior(samples, in_force)?, GENTLE)
+    fit_terms(samples, prior(samples, in_force)?, REFIT_PRIOR)
 }
 
 /// Where terms stay that everyday operations do not show.
@@ -141,26 +141,26 @@ pub(crate) fn typical_factor<'a>(
     middle.map(|(factor, _)| *factor)
 }
 
-fn fitted(
+fn fit_terms(
     samples: &[CalibrationSample],
     prior: ModelCoefficients,
     pull: f64,
 ) -> Result<FittedModel, FitError> {
-    let rows: Vec<_> = samples.iter().map(|sample| ours(&sample.operations)).collect();
-    let targets = measured(samples);
-    let prior = narrow(&prior.to_array());
-    let (exact, _) = robust(&rows, &targets, prior, pull)?;
-    let whole = whole(&rows, &targets, &exact);
+    let rows: Vec<_> = samples.iter().map(|sample| independent_terms(&sample.operations)).collect();
+    let targets = measured_costs(samples);
+    let prior = drop_alloc_buddy(&prior.to_array());
+    let (exact, _) = robust_fit(&rows, &targets, prior, pull)?;
+    let whole = round(&rows, &targets, &exact);
     Ok(FittedModel {
-        exact: ModelCoefficients::from_array(wide(&exact)),
-        whole: ModelCoefficients::from_array(wide(&whole)),
+        exact: ModelCoefficients::from_array(add_alloc_buddy(&exact)),
+        rounded: ModelCoefficients::from_array(add_alloc_buddy(&whole)),
     })
 }
 
 /// 95% intervals of what [`fit()`] finds, in the order of the table: by fitting to samples drawn
 /// from the samples, each with the weight that it had.
 pub fn intervals(samples: &[CalibrationSample]) -> Result<[BootstrapInterval; TERMS], FitError> {
-    resampled(samples, [0.0; OURS], FAINT)
+    resampled_fits(samples, [0.0; INDEPENDENT_TERMS], WEAK_PRIOR)
 }
 
 /// The same of what [`refit()`] finds.
@@ -168,27 +168,32 @@ pub fn refit_intervals(
     samples: &[CalibrationSample],
     in_force: &ModelCoefficients,
 ) -> Result<[BootstrapInterval; TERMS], FitError> {
-    resampled(samples, narrow(&prior(samples, in_force)?.to_array()), GENTLE)
+    resampled_fits(samples, drop_alloc_buddy(&prior(samples, in_force)?.to_array()), REFIT_PRIOR)
 }
 
-fn resampled(
+fn resampled_fits(
     samples: &[CalibrationSample],
-    prior: [f64; OURS],
+    prior: [f64; INDEPENDENT_TERMS],
     pull: f64,
 ) -> Result<[BootstrapInterval; TERMS], FitError> {
-    let rows: Vec<_> = samples.iter().map(|sample| ours(&sample.operations)).collect();
-    let targets = measured(samples);
-    let (_, weights) = robust(&rows, &targets, prior, pull)?;
+    let rows: Vec<_> = samples.iter().map(|sample| independent_terms(&sample.operations)).collect();
+    let targets = measured_costs(samples);
+    let (_, weights) = robust_fit(&rows, &targets, prior, pull)?;
 
     let mut random = SplitMix64::new(rows.len() as u64);
-    let mut found: [Vec<f64>; OURS] = Default::default();
+    let mut found: [Vec<f64>; INDEPENDENT_TERMS] = Default::default();
     for _ in 0..RESAMPLES {
         let picked: Vec<usize> = (0..rows.len()).map(|_| random.index(rows.len())).collect();
         let again: Vec<_> = picked.iter().map(|&at| rows[at]).collect();
         let costs: Vec<_> = picked.iter().map(|&at| targets[at]).collect();
         let weights: Vec<_> = picked.iter().map(|&at| weights[at]).collect();
-        let problem =
-            LeastSquares { rows: &again, targets: &costs, weights: &weights, prior, pull };
+        let problem = LeastSquares {
+            rows: &again,
+            targets: &costs,
+            weights: &weights,
+            prior,
+            prior_weight: pull,
+        };
         for (found, value) in found.iter_mut().zip(problem.solve(CoefficientBound::NonNegative)?) {
             found.push(value);
         }
@@ -196,48 +201,48 @@ fn resampled(
     let none = BootstrapInterval { low: 0.0, high: 0.0 };
     let [slice, page, drop, moved, maps, cache] = found.map(|mut values| interval(&mut values));
     // As in `fit()`; a refit has its prior instead.
-    let cache = if pull > FAINT || shows_cache_targets(samples) { cache } else { drop };
+    let cache = if pull > WEAK_PRIOR || shows_cache_targets(samples) { cache } else { drop };
     Ok([slice, page, drop, moved, maps, none, cache])
 }
 
-fn measured(samples: &[CalibrationSample]) -> Vec<f64> {
+fn measured_costs(samples: &[CalibrationSample]) -> Vec<f64> {
     samples.iter().map(|sample| sample.measured.0 as f64).collect()
 }
 
-fn ours(operations: &OperationCounts) -> [f64; OURS] {
-    narrow(&row(operations))
+fn independent_terms(operations: &OperationCounts) -> [f64; INDEPENDENT_TERMS] {
+    drop_alloc_buddy(&row(operations))
 }
 
-fn narrow(row: &[f64; TERMS]) -> [f64; OURS] {
+fn drop_alloc_buddy(row: &[f64; TERMS]) -> [f64; INDEPENDENT_TERMS] {
     let [slice, page, drop, moved, maps, _, cache] = *row;
     [slice, page, drop, moved, maps, cache]
 }
 
-fn wide(terms: &[f64; OURS]) -> [f64; TERMS] {
+fn add_alloc_buddy(terms: &[f64; INDEPENDENT_TERMS]) -> [f64; TERMS] {
     let [slice, page, drop, moved, maps, cache] = *terms;
     [slice, page, drop, moved, maps, 0.0, cache]
 }
 
-fn times(row: &[f64; OURS], terms: &[f64; OURS]) -> f64 {
+fn times(row: &[f64; INDEPENDENT_TERMS], terms: &[f64; INDEPENDENT_TERMS]) -> f64 {
     row.iter().zip(terms).map(|(count, price)| count * price).sum()
 }
 
 /// 1/√v of each sample.
 fn precision(targets: &[f64]) -> Vec<f64> {
     let largest = targets.iter().copied().fold(0.0, f64::max);
-    targets.iter().map(|&target| 1.0 / target.max(FLOOR * largest).max(1.0).sqrt()).collect()
+    targets.iter().map(|&target| 1.0 / target.max(NOISE_FLOOR * largest).max(1.0).sqrt()).collect()
 }
 
 /// The terms, and the weights that they were found with at last.
-fn robust(
-    rows: &[[f64; OURS]],
+fn robust_fit(
+    rows: &[[f64; INDEPENDENT_TERMS]],
     targets: &[f64],
-    prior: [f64; OURS],
+    prior: [f64; INDEPENDENT_TERMS],
     pull: f64,
-) -> Result<([f64; OURS], Vec<f64>), FitError> {
+) -> Result<([f64; INDEPENDENT_TERMS], Vec<f64>), FitError> {
     let precision = precision(targets);
     let mut weights: Vec<f64> = precision.iter().map(|p| p * p).collect();
-    let mut found = LeastSquares { rows, targets, weights: &weights, prior, pull }
+    let mut found = LeastSquares { rows, targets, weights: &weights, prior, prior_weight: pull }
         .solve(CoefficientBound::NonNegative)?;
     for _ in 0..ROUNDS {
         let residuals: Vec<f64> = rows
@@ -253,7 +258,7 @@ fn robust(
         for ((weight, precision), residual) in weights.iter_mut().zip(&precision).zip(&residuals) {
             *weight = precision * precision * (most / residual.max(most));
         }
-        let next = LeastSquares { rows, targets, weights: &weights, prior, pull }
+        let next = LeastSquares { rows, targets, weights: &weights, prior, prior_weight: pull }
             .solve(CoefficientBound::NonNegative)?;
         let settled =
             next.iter().zip(&found).all(|(a, b)| (a - b).abs() <= 1e-6 * a.abs().max(1e-3));
@@ -273,16 +278,20 @@ fn median(values: &[f64]) -> f64 {
 
 /// Of the whole numbers below and above each term, those that fit best together: errors of rounding
 /// cancel.
-fn whole(rows: &[[f64; OURS]], targets: &[f64], exact: &[f64; OURS]) -> [f64; OURS] {
+fn round(
+    rows: &[[f64; INDEPENDENT_TERMS]],
+    targets: &[f64],
+    exact: &[f64; INDEPENDENT_TERMS],
+) -> [f64; INDEPENDENT_TERMS] {
     let precision = precision(targets);
-    let loss = |terms: &[f64; OURS]| -> f64 {
+    let loss = |terms: &[f64; INDEPENDENT_TERMS]| -> f64 {
         rows.iter()
             .zip(targets)
             .zip(&precision)
             .map(|((row, target), precision)| (times(row, terms) - target).abs() * precision)
             .sum()
     };
-    let candidates = (0..1_u32 << OURS).map(|choice| {
+    let candidates = (0..1_u32 << INDEPENDENT_TERMS).map(|choice| {
         let mut terms = *exact;
         for (at, term) in terms.iter_mut().enumerate() {
             *term = if choice & (1 << at) == 0 { term.floor() } else { term.ceil() };

@@ -27,7 +27,7 @@ pub(crate) struct LeastSquares<'a, const N: usize> {
     /// Where a term goes that the rows do not determine.
     pub(crate) prior: [f64; N],
     /// How strongly, against what the rows say of it.
-    pub(crate) pull: f64,
+    pub(crate) prior_weight: f64,
 }
 
 impl<const N: usize> LeastSquares<'_, N> {
@@ -65,8 +65,8 @@ impl<const N: usize> LeastSquares<'_, N> {
             }
         }
         for (i, line) in quadratic.iter_mut().enumerate() {
-            line[i] += self.pull;
-            linear[i] -= self.pull * self.prior[i] * scale[i] / size;
+            line[i] += self.prior_weight;
+            linear[i] -= self.prior_weight * self.prior[i] * scale[i] / size;
         }
         let solution = minimise(&quadratic, &linear, bound)?;
         let mut found = [0.0; N];

@@ -58,7 +58,7 @@ pub fn judge(model: &ModelCoefficients, samples: &[CalibrationSample]) -> Option
         let picked: Vec<_> = (0..pairs.len()).map(|_| pairs[random.index(pairs.len())]).collect();
         let Some(figures) = QualityFigures::of(&picked) else { continue };
         // All with the same largest cost: otherwise the interval would answer another question.
-        found[0].push(figures.p99 / first.largest);
+        found[0].push(figures.p99 / first.largest_error);
         found[1].push(figures.rank);
         found[2].push(figures.regret.0);
     }
@@ -69,11 +69,11 @@ pub fn judge(model: &ModelCoefficients, samples: &[CalibrationSample]) -> Option
     };
     Some(ModelQuality {
         n: pairs.len(),
-        largest_100cycles: first.largest,
+        largest_100cycles: first.largest_error,
         mse: errors.clone().map(|error| error * error).sum::<f64>() / pairs.len() as f64,
         p50_100cycles: quantile(errors.clone().map(f64::abs), 0.5)?,
         p99_100cycles: first.p99,
-        p99_of_largest: first.p99 / first.largest,
+        p99_of_largest: first.p99 / first.largest_error,
         p99_of_largest_ci95: p99,
         p50_relative: quantile(relative(), 0.5)?,
         p99_relative: quantile(relative(), 0.99)?,
@@ -88,7 +88,7 @@ pub fn judge(model: &ModelCoefficients, samples: &[CalibrationSample]) -> Option
 
 /// The figures that are computed again for each resample.
 struct QualityFigures {
-    largest: f64,
+    largest_error: f64,
     p99: f64,
     rank: f64,
     regret: (f64, f64),
@@ -101,7 +101,7 @@ impl QualityFigures {
             return None;
         }
         Some(Self {
-            largest,
+            largest_error: largest,
             p99: quantile(
                 pairs.iter().map(|(predicted, measured)| (predicted - measured).abs()),
                 0.99,

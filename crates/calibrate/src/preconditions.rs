@@ -19,43 +19,44 @@ const MOST_NOISE: f64 = 0.25;
 pub enum CalibrationRefusal {
     /// A parameter would be guessed.
     #[error(
-        "too few samples: {have} {what}, at least {need} are needed. Give it more memory \
-         (--memory) or more samples (--samples)"
+        "too few samples: {found} {sample_kind}, at least {required} are needed. Give it more \
+         memory (--memory) or more samples (--samples)"
     )]
     TooFew {
         /// As in "with pages to drop".
-        what: &'static str,
+        sample_kind: &'static str,
         /// How many there are.
-        have: usize,
+        found: usize,
         /// How many are needed.
-        need: usize,
+        required: usize,
     },
     /// Of everyday operations.
     #[error(
-        "too few everyday operations: {have}, at least {need} are needed. The daemon gathers more"
+        "too few everyday operations: {found}, at least {required} are needed. The daemon gathers \
+         more"
     )]
     TooFewOperations {
         /// How many there are.
-        have: usize,
+        found: usize,
         /// How many are needed.
-        need: usize,
+        required: usize,
     },
     /// Others have smaller errors.
     #[error("on operations that were not fitted, the parameters in force have smaller errors")]
     NotBetter,
     /// A fit to some operations does not predict others.
     #[error(
-        "half of the operations that were not fitted are missed by more than {missed:.0} %, at \
-         most {most:.0} % will \
-         do: they cost now this, now that. `ramslice-lab calibrate` measures on purpose",
-        missed = 100.0 * .missed,
-        most = 100.0 * .most
+        "half of the operations that were not fitted are missed by more than {middle_error:.0} \
+         %, at most {limit:.0} % will do: they cost now this, now that. `ramslice-lab calibrate` \
+         measures on purpose",
+        middle_error = 100.0 * .middle_error,
+        limit = 100.0 * .limit
     )]
     Uneven {
         /// The middle one's share.
-        missed: f64,
+        middle_error: f64,
         /// How much it may be.
-        most: f64,
+        limit: f64,
     },
     /// Others want the CPUs.
     #[error(
@@ -78,17 +79,16 @@ pub enum CalibrationRefusal {
     /// The same work does not cost the same.
     #[error(
         "the machine is not steady: the cost of switching off the same empty slice varied by \
-         {percent:.0} %, at most \
-         {most:.0} % can be averaged out. Something else uses the CPUs, perhaps outside of this virtual machine: \
-         wait, or take it anyway with --anyway",
+         {percent:.0} %, at most {limit:.0} % can be averaged out. Something else uses the CPUs, \
+         perhaps outside of this virtual machine: wait, or take it anyway with --anyway",
         percent = 100.0 * .noise,
-        most = 100.0 * .most
+        limit = 100.0 * .limit
     )]
     Unsteady {
         /// How much it varied.
         noise: f64,
         /// How much it may.
-        most: f64,
+        limit: f64,
     },
 }
 
@@ -118,7 +118,7 @@ pub fn check_steady(costs: &[f64]) -> Result<f64, CalibrationRefusal> {
     }
     let noise = noise(costs);
     if noise > MOST_NOISE {
-        return Err(CalibrationRefusal::Unsteady { noise, most: MOST_NOISE });
+        return Err(CalibrationRefusal::Unsteady { noise, limit: MOST_NOISE });
     }
     Ok(noise)
 }
@@ -133,9 +133,9 @@ pub fn noise(costs: &[f64]) -> f64 {
 /// Refuses when there are not enough everyday operations for a refit, of which half are needed to
 /// judge it.
 pub fn check_everyday(samples: &[CalibrationSample]) -> Result<(), CalibrationRefusal> {
-    let need = crate::DriftSettings::default().least;
+    let need = crate::DriftSettings::default().min_operations;
     if samples.len() < need {
-        return Err(CalibrationRefusal::TooFewOperations { have: samples.len(), need });
+        return Err(CalibrationRefusal::TooFewOperations { found: samples.len(), required: need });
     }
     Ok(())
 }
@@ -146,9 +146,9 @@ pub fn check_refit(report: &CalibrationReport) -> Result<(), CalibrationRefusal>
     if report.is_better() != Some(true) {
         return Err(CalibrationRefusal::NotBetter);
     }
-    match report.ours().held_out {
+    match report.fitted_model().held_out {
         Some(ModelQuality { p50_relative: missed, .. }) if missed > MOST_NOISE => {
-            Err(CalibrationRefusal::Uneven { missed, most: MOST_NOISE })
+            Err(CalibrationRefusal::Uneven { middle_error: missed, limit: MOST_NOISE })
         }
         _ => Ok(()),
     }
@@ -160,7 +160,11 @@ pub fn check_samples(samples: &[CalibrationSample]) -> Result<(), CalibrationRef
         samples.iter().filter(|sample| wanted(sample)).count()
     };
     let least = |what, have, need| {
-        if have < need { Err(CalibrationRefusal::TooFew { what, have, need }) } else { Ok(()) }
+        if have < need {
+            Err(CalibrationRefusal::TooFew { sample_kind: what, found: have, required: need })
+        } else {
+            Ok(())
+        }
     };
     least("in all", samples.len(), LEAST_IN_ALL)?;
     least(

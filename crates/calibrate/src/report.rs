@@ -36,19 +36,19 @@ pub struct CalibrationReport {
 
 impl CalibrationReport {
     /// Our model.
-    pub fn ours(&self) -> &JudgedModel {
+    pub fn fitted_model(&self) -> &JudgedModel {
         &self.models[0]
     }
 
     /// Whether its errors, on what was not fitted, are at most those of the parameters in force;
     /// nothing if there is nothing to judge by.
     pub fn is_better(&self) -> Option<bool> {
-        let (ours, in_force) = (self.ours().held_out?, self.in_force().held_out?);
+        let (ours, in_force) = (self.fitted_model().held_out?, self.installed_model().held_out?);
         Some(ours.p99_of_largest <= in_force.p99_of_largest)
     }
 
     /// The parameters that were in force when the samples were taken.
-    pub fn in_force(&self) -> &JudgedModel {
+    pub fn installed_model(&self) -> &JudgedModel {
         let by_name = |name| self.models.iter().find(|compared| compared.model == name);
         by_name("in-force").or_else(|| by_name("b")).unwrap_or(&self.models[0])
     }
@@ -58,11 +58,11 @@ impl CalibrationReport {
 pub fn report(samples: &SampleSet) -> Result<CalibrationReport, FitError> {
     let (artificial, programs) = (samples.artificial(), samples.programs());
     let fitted = fit(&artificial)?;
-    let mut models = vec![("ours", fitted.whole)];
+    let mut models = vec![("ours", fitted.rounded)];
     models.extend(slopes(&artificial).map(|model| ("a", model)));
     models.push(("b", thesis()));
     models.push(("c", least_squares(&artificial)?));
-    let in_force = ModelCoefficients::in_force(&samples.parameters);
+    let in_force = ModelCoefficients::of_parameters(&samples.parameters);
     if in_force != thesis() {
         models.push(("in-force", in_force));
     }
@@ -86,7 +86,7 @@ pub fn report(samples: &SampleSet) -> Result<CalibrationReport, FitError> {
 /// is fitted to the others.
 pub fn everyday(samples: &SampleSet) -> Result<CalibrationReport, FitError> {
     let all = samples.everyday();
-    let in_force = ModelCoefficients::in_force(&samples.parameters);
+    let in_force = ModelCoefficients::of_parameters(&samples.parameters);
     let whole = refit(&all, &in_force)?;
     let every_second = |rest: usize| -> Vec<CalibrationSample> {
         all.iter()
@@ -96,7 +96,7 @@ pub fn everyday(samples: &SampleSet) -> Result<CalibrationReport, FitError> {
             .collect()
     };
     let (known, unseen) = (every_second(0), every_second(1));
-    let mut models = vec![("ours", whole.whole, refit(&known, &in_force)?.whole)];
+    let mut models = vec![("ours", whole.rounded, refit(&known, &in_force)?.rounded)];
     models.push(("b", thesis(), thesis()));
     if in_force != thesis() {
         models.push(("in-force", in_force, in_force));

@@ -122,11 +122,11 @@ proptest! {
         let fitted = fit(&samples).unwrap();
         for (at, value) in fitted.exact.to_array().into_iter().enumerate() {
             prop_assert!(value >= 0.0);
-            let whole = fitted.whole.to_array()[at];
+            let whole = fitted.rounded.to_array()[at];
             prop_assert!(whole.fract().abs() < f64::EPSILON);
             prop_assert!((whole - value).abs() < 1.0);
         }
-        prop_assert!(fitted.whole.parameters().is_some());
+        prop_assert!(fitted.rounded.parameters().is_some());
     }
 
     #[test]
@@ -278,7 +278,7 @@ fn a_machine_that_became_slower_is_noticed_and_fitted_again() {
     // Not seen, but the machine is slower at everything.
     assert_near(fitted.exact.migrate_mapping, 1.5 * 29.0, 0.1, "migrate_mapping");
     assert_near(fitted.exact.migrate_page, 1.5 * 101.0, 0.1, "migrate_page");
-    drift.replace(fitted.whole);
+    drift.replace(fitted.rounded);
     assert_eq!(drift.state(), DriftState::Steady);
 }
 
@@ -306,7 +306,11 @@ fn operations_from_before_prices_drifted_are_not_fitted() {
     let fitted = drift.refit().unwrap();
     let errors =
         |model: &ModelCoefficients| judge(model, &experiments(&slower)).unwrap().p99_of_largest;
-    assert!(errors(&fitted.whole) < 0.05 && errors(&thesis()) > 0.3, "{}", errors(&fitted.whole));
+    assert!(
+        errors(&fitted.rounded) < 0.05 && errors(&thesis()) > 0.3,
+        "{}",
+        errors(&fitted.rounded)
+    );
 }
 
 #[test]
@@ -335,7 +339,7 @@ fn an_operation_that_took_for_ever_moves_neither_the_factor_nor_a_refit() {
     assert_near(drift.factor(), 1.5, 0.05, "factor");
     let fitted = drift.refit().unwrap();
     assert_near(fitted.exact.drop_page, 1.5 * 39.0, 0.2, "drop_page");
-    assert!(fitted.whole.parameters().is_some());
+    assert!(fitted.rounded.parameters().is_some());
 }
 
 #[test]
@@ -348,7 +352,7 @@ fn what_is_remembered_goes_on_as_if_nothing_had_happened() {
         whole.observe(sample.clone());
         if at == 11 {
             let text = serde_json::to_string(&first.memory()).unwrap();
-            first = DriftDetector::recall(
+            first = DriftDetector::from_memory(
                 thesis(),
                 DriftSettings::default(),
                 serde_json::from_str(&text).unwrap(),
@@ -359,9 +363,9 @@ fn what_is_remembered_goes_on_as_if_nothing_had_happened() {
     assert!(matches!(whole.state(), DriftState::Refit { .. }));
     assert_eq!(first.state(), whole.state());
     assert_eq!(first.memory(), whole.memory());
-    let few = DriftDetector::recall(
+    let few = DriftDetector::from_memory(
         thesis(),
-        DriftSettings { most: 5, ..DriftSettings::default() },
+        DriftSettings { max_operations: 5, ..DriftSettings::default() },
         whole.memory(),
     );
     assert_eq!(few.operations(), 5);
@@ -384,10 +388,10 @@ fn everyday_operations_are_judged_by_those_that_were_not_fitted() {
     let report = everyday(&of(&thesis().scaled(1.5))).unwrap();
     let judged = |found: &JudgedModel| found.held_out.unwrap();
     assert!(
-        judged(report.ours()).p99_of_largest < 0.05
-            && judged(report.in_force()).p99_of_largest > 0.3
+        judged(report.fitted_model()).p99_of_largest < 0.05
+            && judged(report.installed_model()).p99_of_largest > 0.3
     );
-    assert_eq!(judged(report.ours()).n, experiments(&thesis()).len() / 2);
+    assert_eq!(judged(report.fitted_model()).n, experiments(&thesis()).len() / 2);
     assert!(everyday(&SampleSet { samples: Vec::new(), ..of(&thesis()) }).is_err());
     assert_eq!(check_refit(&report), Ok(()));
     let mut uneven = of(&thesis().scaled(3.0));
@@ -396,13 +400,16 @@ fn everyday_operations_are_judged_by_those_that_were_not_fitted() {
     }
     let refused = check_refit(&everyday(&uneven).unwrap());
     assert!(
-        matches!(refused, Err(CalibrationRefusal::Uneven { missed, .. }) if missed > 0.25),
+        matches!(
+            refused,
+            Err(CalibrationRefusal::Uneven { middle_error, .. }) if middle_error > 0.25
+        ),
         "{refused:?}"
     );
     let few = &of(&thesis()).samples[..19];
     assert_eq!(
         check_everyday(few),
-        Err(CalibrationRefusal::TooFewOperations { have: 19, need: 20 })
+        Err(CalibrationRefusal::TooFewOperations { found: 19, required: 20 })
     );
     assert_eq!(check_everyday(&of(&thesis()).samples), Ok(()));
 }

@@ -165,7 +165,7 @@ pub(crate) fn main() -> ExitCode {
 /// Runs a command; text goes to `out`.
 fn run(command: LabCommand, context: &CommandContext, out: &mut dyn Write) -> Result<ExitStatus> {
     if matches!(command, LabCommand::Status(_) | LabCommand::Slices(_) | LabCommand::Map(_)) {
-        recordings::required(context)?;
+        recordings::recording_path(context)?;
     }
     match command {
         LabCommand::Record(args) => record::run(&args, context, out),

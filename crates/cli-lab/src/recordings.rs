@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
-use ramslice_backend::{Processor, ReplayBackend};
+use ramslice_backend::{ProcessorKind, ReplayBackend};
 use ramslice_cli::context::CommandContext;
 use ramslice_cli::exit::UsageError;
 use ramslice_cli::ledger_options::TimeFactorOptions;
@@ -20,14 +20,14 @@ use ramslice_types::{
 };
 
 /// The recording given with --from.
-pub(crate) fn opened(context: &CommandContext) -> Result<Recording> {
-    let dir = required(context)?;
-    Ok(Recording::open(dir).map_err(not_replayable)?)
+pub(crate) fn open_recording(context: &CommandContext) -> Result<Recording> {
+    let dir = recording_path(context)?;
+    Ok(Recording::open(dir).map_err(unreplayable_error)?)
 }
 
 /// The file or directory given with --from; an error if there is none.
-pub(crate) fn required(context: &CommandContext) -> Result<&Path, UsageError> {
-    context.saved().ok_or_else(|| {
+pub(crate) fn recording_path(context: &CommandContext) -> Result<&Path, UsageError> {
+    context.source_path().ok_or_else(|| {
         UsageError(
             "name a recording with --from DIR; `ramslice` looks at the running machine".to_owned(),
         )
@@ -37,12 +37,12 @@ pub(crate) fn required(context: &CommandContext) -> Result<&Path, UsageError> {
 /// The machine at a recording's last sample.
 pub(crate) fn open_last(dir: &Path) -> Result<Box<dyn Backend>> {
     let machine = Recording::open(dir).and_then(|recording| recording.last_machine());
-    let (machine, work) = machine.map_err(not_replayable)?;
+    let (machine, work) = machine.map_err(unreplayable_error)?;
     Ok(Box::new(ReplayBackend::with_work(machine, work)))
 }
 
 /// A recording of another version, or none at all, is unsupported, as a saved file would be.
-pub(crate) fn not_replayable(error: ReadError) -> BackendError {
+pub(crate) fn unreplayable_error(error: ReadError) -> BackendError {
     let kind = if matches!(error, ReadError::Io { .. }) {
         BackendErrorKind::Failed
     } else {
@@ -52,13 +52,13 @@ pub(crate) fn not_replayable(error: ReadError) -> BackendError {
 }
 
 /// What ran the recorded machine, as far as the recording says.
-fn processor(platform: &PlatformInfo) -> Processor {
+fn processor(platform: &PlatformInfo) -> ProcessorKind {
     let name = || platform.hypervisor.clone();
     match platform.emulated {
-        Some(true) => Processor::Emulated(name()),
-        Some(false) if platform.is_virtual => Processor::Virtual(name()),
-        Some(false) => Processor::Real,
-        None => Processor::Unknown,
+        Some(true) => ProcessorKind::Emulated(name()),
+        Some(false) if platform.is_virtual => ProcessorKind::Virtual(name()),
+        Some(false) => ProcessorKind::Real,
+        None => ProcessorKind::Unknown,
     }
 }
 
@@ -81,14 +81,14 @@ const AHEAD: usize = 4;
 /// A thread reads ahead, so that memory holds a few samples whatever the recording's length.
 pub(crate) struct RecordingPlayer {
     position: Mutex<PlayerPosition>,
-    over: Arc<AtomicBool>,
+    finished: Arc<AtomicBool>,
 }
 
 struct PlayerPosition {
     samples: Receiver<RecordedSample>,
     /// The sample to show next; nothing after the last.
     next: Option<RecordedSample>,
-    shown: Option<ReplayBackend>,
+    current: Option<ReplayBackend>,
 }
 
 impl RecordingPlayer {
@@ -113,22 +113,22 @@ impl RecordingPlayer {
             }
         });
         let next = samples.recv().ok();
-        let position = Mutex::new(PlayerPosition { samples, next, shown: None });
-        Self { position, over: Arc::new(AtomicBool::new(false)) }
+        let position = Mutex::new(PlayerPosition { samples, next, current: None });
+        Self { position, finished: Arc::new(AtomicBool::new(false)) }
     }
 
     /// Whether the last sample has been shown.
-    pub(crate) fn over(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.over)
+    pub(crate) fn finished_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.finished)
     }
 
     /// The machine at the sample that is shown.
-    fn shown<T>(
+    fn with_current<T>(
         &self,
         ask: impl FnOnce(&ReplayBackend) -> Result<T, BackendError>,
     ) -> Result<T, BackendError> {
         let position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
-        match &position.shown {
+        match &position.current {
             Some(machine) => ask(machine),
             None => {
                 Err(BackendError::new(BackendErrorKind::Failed, "no sample has been shown so far"))
@@ -141,12 +141,12 @@ impl Backend for RecordingPlayer {
     fn machine(&self) -> Result<MachineState, BackendError> {
         let mut position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sampled) = position.next.take() {
-            let (machine, work) = sampled.map_err(not_replayable)?;
-            position.shown = Some(ReplayBackend::with_work(machine, work));
+            let (machine, work) = sampled.map_err(unreplayable_error)?;
+            position.current = Some(ReplayBackend::with_work(machine, work));
             position.next = position.samples.recv().ok();
-            self.over.store(position.next.is_none(), Ordering::Relaxed);
+            self.finished.store(position.next.is_none(), Ordering::Relaxed);
         }
-        match &position.shown {
+        match &position.current {
             Some(machine) => machine.machine(),
             None => {
                 let message = "the recording has no sample with slices";
@@ -162,7 +162,10 @@ impl Backend for RecordingPlayer {
             Some(Ok((_, work))) => *work,
             Some(Err(_)) => None,
             None => {
-                return position.shown.as_ref().map_or(Ok(WorkCounters::default()), Backend::work);
+                return position
+                    .current
+                    .as_ref()
+                    .map_or(Ok(WorkCounters::default()), Backend::work);
             }
         };
         work.ok_or_else(|| {
@@ -172,15 +175,15 @@ impl Backend for RecordingPlayer {
     }
 
     fn info(&self) -> Result<BackendInfo, BackendError> {
-        self.shown(Backend::info)
+        self.with_current(Backend::info)
     }
 
     fn zones(&self) -> Result<Vec<Zone>, BackendError> {
-        self.shown(Backend::zones)
+        self.with_current(Backend::zones)
     }
 
     fn snapshot(&self) -> Result<SliceSnapshot, BackendError> {
-        self.shown(Backend::snapshot)
+        self.with_current(Backend::snapshot)
     }
 
     fn contents(
@@ -188,11 +191,11 @@ impl Backend for RecordingPlayer {
         slice: SliceId,
         detail: ContentsDetail,
     ) -> Result<SliceContents, BackendError> {
-        self.shown(|machine| machine.contents(slice, detail))
+        self.with_current(|machine| machine.contents(slice, detail))
     }
 
     fn request(&self, _: &Request) -> Result<RequestOutcome, BackendError> {
-        Err(unchangeable())
+        Err(unchangeable_error())
     }
 
     fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError> {
@@ -201,22 +204,22 @@ impl Backend for RecordingPlayer {
     }
 
     fn slice_bytes(&self) -> Result<Bytes, BackendError> {
-        self.shown(Backend::slice_bytes)
+        self.with_current(Backend::slice_bytes)
     }
 
     fn set_slice_bytes(&self, _: Bytes) -> Result<(), BackendError> {
-        Err(unchangeable())
+        Err(unchangeable_error())
     }
 
     fn price_parameter(&self, parameter: PriceParameter) -> Result<Price, BackendError> {
-        self.shown(|machine| machine.price_parameter(parameter))
+        self.with_current(|machine| machine.price_parameter(parameter))
     }
 
     fn set_price_parameter(&self, _: PriceParameter, _: Price) -> Result<(), BackendError> {
-        Err(unchangeable())
+        Err(unchangeable_error())
     }
 }
 
-fn unchangeable() -> BackendError {
+fn unchangeable_error() -> BackendError {
     BackendError::new(BackendErrorKind::Unsupported, "a recording cannot be changed")
 }

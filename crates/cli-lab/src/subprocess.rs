@@ -33,7 +33,7 @@ pub(crate) struct Subprocess {
     child: Option<Child>,
     signals: Receiver<Origin>,
     /// Signals that end the program itself, and are passed on.
-    ending: Vec<i32>,
+    ending_signals: Vec<i32>,
 }
 
 impl Subprocess {
@@ -55,21 +55,21 @@ impl Subprocess {
                     .map_err(|source| CommandNotStarted::new(program, source))?,
             ),
         };
-        Ok(Self { child, signals, ending })
+        Ok(Self { child, signals, ending_signals: ending })
     }
 
     /// Waits for a signal, for the command's end, or for `time`.
     pub(crate) fn wait(&mut self, time: Duration) -> Result<SubprocessEvent> {
         // An earlier end is reported first: its SIGCHLD may have been taken for another's.
-        if let Some(status) = self.ended()? {
+        if let Some(status) = self.end_status()? {
             return Ok(SubprocessEvent::Ended(status));
         }
         match self.signals.recv_timeout(time) {
             Ok(origin) if origin.signal == SIGCHLD => {
-                Ok(self.ended()?.map_or(SubprocessEvent::Time, SubprocessEvent::Ended))
+                Ok(self.end_status()?.map_or(SubprocessEvent::Time, SubprocessEvent::Ended))
             }
             Ok(origin) => {
-                if !self.pass_on(&origin) && self.ending.contains(&origin.signal) {
+                if !self.pass_on(&origin) && self.ending_signals.contains(&origin.signal) {
                     return Ok(SubprocessEvent::Signal);
                 }
                 Ok(SubprocessEvent::Time)
@@ -92,7 +92,7 @@ impl Subprocess {
     }
 
     /// Waits until the command has ended by itself, passing signals on.
-    pub(crate) fn outlast(&mut self) -> Result<Option<u8>> {
+    pub(crate) fn wait_for_end(&mut self) -> Result<Option<u8>> {
         while self.child.is_some() {
             if let SubprocessEvent::Ended(status) = self.wait(Duration::from_hours(1))? {
                 return Ok(Some(status));
@@ -101,7 +101,7 @@ impl Subprocess {
         Ok(None)
     }
 
-    fn ended(&mut self) -> Result<Option<u8>> {
+    fn end_status(&mut self) -> Result<Option<u8>> {
         let Some(child) = &mut self.child else { return Ok(None) };
         Ok(child.try_wait().context("waiting for the command")?.map(status_of))
     }

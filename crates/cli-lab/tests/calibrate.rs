@@ -115,7 +115,7 @@ fn everyday_operations_that_a_daemon_gathered_are_fitted_and_judged_by_each_othe
     assert_eq!((&found["everyday_samples"], &found["artificial_samples"]), (&json!(40), &json!(0)));
     let fitted = |name: &str| found["parameters_100cycles"][name].as_f64().unwrap();
     assert!((fitted("drop_page") / 200.0 - 1.0).abs() < 0.05, "{found}");
-    // A page mapped once cannot be told from its mapping: only their sum is known.
+    // A page mapped once cannot be separated from its mapping: only their sum is known.
     assert!(
         ((fitted("migrate_page") + fitted("migrate_mapping")) / 790.0 - 1.0).abs() < 0.05,
         "{found}"

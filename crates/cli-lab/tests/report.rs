@@ -61,12 +61,12 @@ fn the_ledger_runs_over_a_recording() {
     );
     // What the factor is from stands beside it.
     let source = ["--time-factor-source", "compile, five times"];
-    let told = from(&with(&source));
-    let text = String::from_utf8(told.stdout).unwrap();
+    let shown = from(&with(&source));
+    let text = String::from_utf8(shown.stdout).unwrap();
     assert!(text.contains("divided by 15.0 (compile, five times)"), "{text}");
-    let told: Value =
+    let shown: Value =
         serde_json::from_slice(&from(&with(&[&["--json"], &source[..]].concat())).stdout).unwrap();
-    assert_eq!(told["time_factor_source"], source[1]);
+    assert_eq!(shown["time_factor_source"], source[1]);
     let alone = from(&[&["energy", "--profile", "thesis-parc"], &source[..]].concat());
     assert_eq!(alone.status.code(), Some(2), "{}", stderr(&alone));
     drop(home);
@@ -112,12 +112,12 @@ fn kept_prices_are_drawn_by_both_models_with_the_errors_that_calibrate_prints() 
     let judged: Value = serde_json::from_slice(&output.stdout).unwrap();
     for (id, model) in [("prices", "b"), ("prices-fitted", "ours")] {
         let figure = &page[page.find(&format!("<figure id=\"{id}\">")).unwrap()..];
-        let told = figure.split("99 of 100 at most ").nth(1).unwrap().split(' ').next().unwrap();
+        let shown = figure.split("99 of 100 at most ").nth(1).unwrap().split(' ').next().unwrap();
         let models = judged["models"].as_array().unwrap();
         let expected = models.iter().find(|one| one["model"] == model).unwrap();
         let expected = 100.0 * expected["held_out"]["p99_of_largest"].as_f64().unwrap();
-        let told: f64 = told.parse().unwrap();
-        assert!((told - expected).abs() < 0.01 * expected, "{id}: {told} is not {expected}");
+        let shown: f64 = shown.parse().unwrap();
+        assert!((shown - expected).abs() < 0.01 * expected, "{id}: {shown} is not {expected}");
     }
 }
 

@@ -150,8 +150,11 @@ fn a_generated_file_feeds_a_fleet_whose_report_lists_its_assumptions() {
         (read["machines"].as_u64(), read["machine_steps"].as_u64()),
         (Some(3), Some(3 * 288))
     );
-    let told = serde_json::to_string(&read["assumptions"]).unwrap();
-    assert!(told.contains("g of CO2") && told.contains("page cache"), "{told}");
+    let assumptions = serde_json::to_string(&read["assumptions"]).unwrap();
+    assert!(
+        assumptions.contains("g of CO2") && assumptions.contains("page cache"),
+        "{assumptions}"
+    );
     assert!(read["year"]["co2_kg_per_year"]["high"].is_number());
     // Made up at once, the machines are the same.
     let made_up = of(&["fleet", "--generate", "3", "--for", "24h"]);

@@ -30,7 +30,7 @@ impl AddressOrder {
 /// All slices. Pages that wait in the CPUs' batches for their LRU list look as if they could not be
 /// moved, and a slice with one of them as if it could not be emptied: a request that does nothing
 /// has the kernel put them where they belong.
-pub fn settled(backend: &dyn Backend) -> Result<Vec<Slice>, BackendError> {
+pub fn settled_slices(backend: &dyn Backend) -> Result<Vec<Slice>, BackendError> {
     if backend.info()?.is_stock() {
         // There are no counters: pages are looked at one by one, and nothing would be put anywhere.
     } else if let Err(error) =

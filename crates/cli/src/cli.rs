@@ -125,7 +125,7 @@ const MOVED: [(&str, &str); 8] = [
 ];
 
 /// Where the command that was typed is now, if it moved.
-fn moved(error: &clap::Error) -> Option<String> {
+fn moved_command(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else {
         return None;
     };
@@ -137,7 +137,7 @@ fn moved(error: &clap::Error) -> Option<String> {
 pub fn main() -> ExitCode {
     let OperatorCli { global, command } = match OperatorCli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => match moved(&error) {
+        Err(error) => match moved_command(&error) {
             Some(text) => {
                 stderr::line(text);
                 return ExitStatus::Usage.into();
@@ -186,11 +186,11 @@ mod tests {
         for (before, now) in MOVED {
             let error =
                 OperatorCli::try_parse_from(["ramslice", "--json", before, "--every", "1s"]);
-            let text = moved(&error.unwrap_err());
+            let text = moved_command(&error.unwrap_err());
             assert_eq!(text, Some(format!("ramslice: '{before}' is now '{now}'")));
         }
         let error = OperatorCli::try_parse_from(["ramslice", "statu"]).unwrap_err();
-        assert_eq!(moved(&error), None);
+        assert_eq!(moved_command(&error), None);
         assert!(error.to_string().contains("status"), "{error}");
     }
 

@@ -37,7 +37,7 @@ impl CommandContext {
     }
 
     /// The file or directory given with --from.
-    pub fn saved(&self) -> Option<&Path> {
+    pub fn source_path(&self) -> Option<&Path> {
         self.global.from.as_deref()
     }
 
@@ -49,12 +49,12 @@ impl CommandContext {
                 None => return Err(is_directory(dir).into()),
             },
             Some(path) => Box::new(ReplayBackend::open(path).map_err(BackendError::from)?),
-            None => ramslice_backend::open_backend(Path::new("/"), self.way())?,
+            None => ramslice_backend::open_backend(Path::new("/"), self.backend_kind())?,
         })
     }
 
     /// The way that --backend forces.
-    pub fn way(&self) -> Option<BackendKind> {
+    pub fn backend_kind(&self) -> Option<BackendKind> {
         self.global.backend.map(|which| match which {
             BackendChoice::Kernel => BackendKind::Patched,
             BackendChoice::Stock => BackendKind::Stock,

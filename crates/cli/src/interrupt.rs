@@ -4,7 +4,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use ramslice_backend::sys::Interrupt;
+use ramslice_backend::sys::SignalInterrupt;
 
 /// How often a running request is looked after.
 pub const TICK: Duration = Duration::from_millis(200);
@@ -13,8 +13,8 @@ pub const TICK: Duration = Duration::from_millis(200);
 ///
 /// A watcher repeats the signal while the work goes on: the first may come between a look at
 /// the flag and the system call, and would interrupt neither.
-pub fn interruptible<T>(work: impl FnOnce(&Interrupt) -> Result<T>) -> Result<T> {
-    let interrupt = Interrupt::install().context("handling signals")?;
+pub fn interruptible<T>(work: impl FnOnce(&SignalInterrupt) -> Result<T>) -> Result<T> {
+    let interrupt = SignalInterrupt::install().context("handling signals")?;
     std::thread::scope(|scope| {
         let (done, over) = mpsc::channel::<()>();
         let watched = &interrupt;

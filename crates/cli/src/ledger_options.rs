@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use anyhow::Result;
 use clap::builder::NonEmptyStringValueParser;
-use ramslice_backend::Processor;
+use ramslice_backend::ProcessorKind;
 use ramslice_energy::{AssumedUnit, DramProfile, Interval, LedgerPlan, SampleClock, TimeFactor};
 use ramslice_types::{Bytes, Ratio, parse_bytes};
 
@@ -141,7 +141,7 @@ impl TimeFactorOptions {
     ///
     /// # Errors
     /// If its seconds may not be real and nothing says how slow it is.
-    pub fn clock(&self, processor: &Processor, machine: &str) -> Result<SampleClock> {
+    pub fn clock(&self, processor: &ProcessorKind, machine: &str) -> Result<SampleClock> {
         if let Some(FactorRange(factor)) = self.time_factor {
             let source = self.time_factor_source.as_deref().unwrap_or("--time-factor");
             let factor =
@@ -149,12 +149,12 @@ impl TimeFactorOptions {
             return Ok(SampleClock::Emulated(factor));
         }
         let what = match processor {
-            Processor::Real | Processor::Virtual(_) => return Ok(SampleClock::Real),
-            Processor::Emulated(name) => {
+            ProcessorKind::Real | ProcessorKind::Virtual(_) => return Ok(SampleClock::Real),
+            ProcessorKind::Emulated(name) => {
                 format!("{machine} is emulated ({name}), so its seconds are not real ones")
             }
-            Processor::Unknown => {
-                format!("whether {machine} is emulated cannot be told")
+            ProcessorKind::Unknown => {
+                format!("whether {machine} is emulated cannot be known")
             }
         };
         let message = format!(
@@ -182,21 +182,22 @@ mod tests {
 
     #[test]
     fn emulated_seconds_need_a_factor() {
-        let emulated = Processor::Emulated("TCGTCGTCGTCG".to_owned());
+        let emulated = ProcessorKind::Emulated("TCGTCGTCGTCG".to_owned());
         let error = TimeFactorOptions::default().clock(&emulated, "this machine").unwrap_err();
         assert!(error.is::<UsageError>() && error.to_string().contains("--time-factor"), "{error}");
-        assert!(TimeFactorOptions::default().clock(&Processor::Unknown, "it").is_err());
+        assert!(TimeFactorOptions::default().clock(&ProcessorKind::Unknown, "it").is_err());
         let factor = |text: &str| TimeFactorOptions {
             time_factor: Some(text.parse().unwrap()),
             ..TimeFactorOptions::default()
         };
         assert!(matches!(factor("12..18").clock(&emulated, "it"), Ok(SampleClock::Emulated(_))));
         assert!(matches!(
-            TimeFactorOptions::default().clock(&Processor::Virtual("KVMKVMKVM".to_owned()), "it"),
+            TimeFactorOptions::default()
+                .clock(&ProcessorKind::Virtual("KVMKVMKVM".to_owned()), "it"),
             Ok(SampleClock::Real)
         ));
         assert!(matches!(
-            TimeFactorOptions::default().clock(&Processor::Real, "it"),
+            TimeFactorOptions::default().clock(&ProcessorKind::Real, "it"),
             Ok(SampleClock::Real)
         ));
         assert!(factor("0").clock(&emulated, "it").is_err());

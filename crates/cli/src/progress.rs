@@ -14,9 +14,9 @@ const TERMINAL_EVERY: Duration = Duration::from_millis(200);
 
 /// The line, and when the next one is due.
 pub struct ProgressLine {
-    silent: bool,
+    is_silent: bool,
     terminal: bool,
-    begun: Instant,
+    start: Instant,
     next: Cell<Duration>,
 }
 
@@ -26,13 +26,13 @@ impl ProgressLine {
     pub fn new(silent: bool, after: Duration) -> Self {
         let terminal = io::stderr().is_terminal();
         let next = Cell::new(if terminal { after } else { LOG_EVERY });
-        Self { silent, terminal, begun: Instant::now(), next }
+        Self { is_silent: silent, terminal, start: Instant::now(), next }
     }
 
     /// Shows the line that `line` makes of the time so far, if one is due.
     pub fn show(&self, line: impl FnOnce(Duration) -> String) {
-        let elapsed = self.begun.elapsed();
-        if self.silent || elapsed < self.next.get() {
+        let elapsed = self.start.elapsed();
+        if self.is_silent || elapsed < self.next.get() {
             return;
         }
         self.next.set(elapsed + if self.terminal { TERMINAL_EVERY } else { LOG_EVERY });
@@ -46,7 +46,7 @@ impl ProgressLine {
 
     /// Leaves nothing of it on the terminal.
     pub fn clear(&self) {
-        if self.terminal && !self.silent {
+        if self.terminal && !self.is_silent {
             stderr::clear();
         }
     }

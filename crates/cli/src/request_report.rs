@@ -31,7 +31,7 @@ struct Body<'a> {
 pub const MOST_MISSES: u32 = 16;
 
 /// There was no room: neither a limit of the request nor the fault of the slice.
-pub fn missed(outcome: &RequestOutcome) -> bool {
+pub fn is_missed(outcome: &RequestOutcome) -> bool {
     matches!(outcome.reason, Reason::NoRoom | Reason::AwakeReserve)
 }
 
@@ -40,7 +40,7 @@ pub fn missed(outcome: &RequestOutcome) -> bool {
 /// `done` is the past tense, as in "offline". With `enough`, it ends once so many slices are done:
 /// it is then refused if they became fewer, whatever happened to others. Ctrl-C ends the request at
 /// hand and leaves out the others; an error of the backend comes after the answers so far.
-pub fn each(
+pub fn report_each(
     context: &CommandContext,
     out: &mut dyn Write,
     (command, done): (&'static str, &str),
@@ -58,7 +58,7 @@ pub fn each(
             }
             let outcome = tried.then(|| backend.request(request)).transpose()?;
             count += outcome.as_ref().map_or(0, |outcome| outcome.slices_done);
-            misses = if outcome.as_ref().is_some_and(missed) { misses + 1 } else { 0 };
+            misses = if outcome.as_ref().is_some_and(is_missed) { misses + 1 } else { 0 };
             answers.push(RequestAnswer { slice: *slice, outcome });
         }
         Ok(())
@@ -115,13 +115,13 @@ fn line(answer: &RequestAnswer, done: &str) -> String {
             } else {
                 String::new()
             };
-            format!("{who}{so_far}refused: {}", why(outcome))
+            format!("{who}{so_far}refused: {}", reason_text(outcome))
         }
     }
 }
 
 /// The reason with what to do; the errno where there is no reason.
-pub fn why(outcome: &RequestOutcome) -> String {
+pub fn reason_text(outcome: &RequestOutcome) -> String {
     match outcome.reason {
         Reason::None => {
             let error = std::io::Error::from_raw_os_error(outcome.status_errno.cast_signed());
@@ -215,6 +215,6 @@ mod tests {
     #[test]
     fn without_a_reason_the_errno_speaks() {
         let outcome = RequestOutcome { status_errno: 5, ..RequestOutcome::default() };
-        assert!(why(&outcome).starts_with("Input/output error"));
+        assert!(reason_text(&outcome).starts_with("Input/output error"));
     }
 }

@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// An error if standard output is a pipe that nothing reads any more. Commands that seldom write
 /// look here while they wait, to end with their reader and not with their next line.
-pub fn still_read() -> io::Result<()> {
+pub fn check_reader() -> io::Result<()> {
     if is_read(&io::stdout()) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
 }
 

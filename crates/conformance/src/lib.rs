@@ -70,16 +70,16 @@ pub fn rules() -> usize {
 }
 
 /// `Err` with the sentence unless it holds.
-fn holds(condition: bool, otherwise: impl FnOnce() -> String) -> Result<(), BrokenRule> {
+fn require(condition: bool, otherwise: impl FnOnce() -> String) -> Result<(), BrokenRule> {
     if condition { Ok(()) } else { Err(otherwise()) }
 }
 
-fn said<T>(result: Result<T, BackendError>) -> Result<T, BrokenRule> {
+fn answer<T>(result: Result<T, BackendError>) -> Result<T, BrokenRule> {
     result.map_err(|error| format!("{error} ({:?})", error.kind()))
 }
 
 fn slices(backend: &dyn Backend) -> Result<Vec<Slice>, BrokenRule> {
-    Ok(said(backend.snapshot())?.slices)
+    Ok(answer(backend.snapshot())?.slices)
 }
 
 fn slice(backend: &dyn Backend, id: SliceId) -> Result<Slice, BrokenRule> {
@@ -87,7 +87,7 @@ fn slice(backend: &dyn Backend, id: SliceId) -> Result<Slice, BrokenRule> {
     found.ok_or_else(|| format!("slice {id} is gone"))
 }
 
-fn off(backend: &dyn Backend) -> Result<BTreeSet<u32>, BrokenRule> {
+fn offline_ids(backend: &dyn Backend) -> Result<BTreeSet<u32>, BrokenRule> {
     let off = |slice: &Slice| slice.state == SliceState::Offline;
     Ok(slices(backend)?.iter().filter(|slice| off(slice)).map(|slice| slice.id.0).collect())
 }
@@ -102,33 +102,33 @@ fn candidate(backend: &dyn Backend) -> Result<Slice, BrokenRule> {
 fn request(backend: &dyn Backend, op: RequestOp) -> Result<RequestOutcome, BrokenRule> {
     // Waking has nothing to leave alone for a while, and knows no such wish.
     let ignore_backoff = !op.wakes();
-    said(backend.request(&Request { ignore_backoff, ..Request::new(op) }))
+    answer(backend.request(&Request { ignore_backoff, ..Request::new(op) }))
 }
 
-fn near(a: Pages, b: Pages, settings: CheckSettings) -> bool {
+fn is_near(a: Pages, b: Pages, settings: CheckSettings) -> bool {
     a.0.abs_diff(b.0) <= settings.tolerance.0
 }
 
 fn sums_agree(backend: &dyn Backend, settings: CheckSettings) -> Result<(), BrokenRule> {
-    let MachineState { info, zones, snapshot, .. } = said(backend.machine())?;
+    let MachineState { info, zones, snapshot, .. } = answer(backend.machine())?;
     let ids: Vec<u32> = snapshot.slices.iter().map(|slice| slice.id.0).collect();
-    holds(ids.is_sorted_by(|a, b| a < b), || format!("ids do not ascend: {ids:?}"))?;
-    holds(info.nr_slices as usize == ids.len(), || {
+    require(ids.is_sorted_by(|a, b| a < b), || format!("ids do not ascend: {ids:?}"))?;
+    require(info.nr_slices as usize == ids.len(), || {
         format!("{} slices, {} said", ids.len(), info.nr_slices)
     })?;
-    holds(info.nr_zones as usize == zones.len(), || {
+    require(info.nr_zones as usize == zones.len(), || {
         format!("{} zones, {} said", zones.len(), info.nr_zones)
     })?;
     let of_zones: Pages = zones.iter().map(|zone| zone.free_pages).sum();
-    holds(near(info.free_pages, of_zones, settings), || {
+    require(is_near(info.free_pages, of_zones, settings), || {
         format!("free: {} and {of_zones}", info.free_pages)
     })?;
     let of_zones: Pages = zones.iter().map(|zone| zone.offline_pages).sum();
-    holds(info.offline_pages == of_zones, || {
+    require(info.offline_pages == of_zones, || {
         format!("offline: {} and {of_zones}", info.offline_pages)
     })?;
     let of_zones: u32 = zones.iter().map(|zone| zone.nr_slices).sum();
-    holds(info.nr_slices == of_zones, || {
+    require(info.nr_slices == of_zones, || {
         format!("zones have {of_zones} slices of {}", info.nr_slices)
     })?;
     for zone in &zones {
@@ -138,32 +138,32 @@ fn sums_agree(backend: &dyn Backend, settings: CheckSettings) -> Result<(), Brok
                 .iter()
                 .filter(|slice| (slice.node, slice.zone) == (zone.node, zone.zone))
         };
-        holds(own().count() == zone.nr_slices as usize, || {
+        require(own().count() == zone.nr_slices as usize, || {
             format!("zone {}: {} slices", zone.name, own().count())
         })?;
         let free: Pages = own().map(|slice| slice.counters.free).sum();
         // What lies at a zone's end belongs to no slice of it, and is free at most.
         let whole = settings.tolerance == Pages::ZERO;
-        holds(!whole || free == zone.free_pages, || {
+        require(!whole || free == zone.free_pages, || {
             format!("zone {}: {free} of its slices are free", zone.name)
         })?;
     }
     for slice in &snapshot.slices {
         let parts = slice.composition(info.slice_pages());
         let whole = info.slice_pages();
-        holds(parts.total() == whole, || {
+        require(parts.total() == whole, || {
             format!("slice {}: {} pages of {whole}", slice.id, parts.total())
         })?;
     }
-    holds(said(backend.slice_bytes())? == info.slice_bytes, || "two slice sizes".to_owned())
+    require(answer(backend.slice_bytes())? == info.slice_bytes, || "two slice sizes".to_owned())
 }
 
 fn json_leads_back(backend: &dyn Backend, _: CheckSettings) -> Result<(), BrokenRule> {
-    let machine = said(backend.machine())?;
+    let machine = answer(backend.machine())?;
     let text = serde_json::to_string(&machine).map_err(|error| error.to_string())?;
     let again: MachineState = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     // Times are whole microseconds in JSON.
-    holds(again.info == machine.info && again.snapshot.slices == machine.snapshot.slices, || text)
+    require(again.info == machine.info && again.snapshot.slices == machine.snapshot.slices, || text)
 }
 
 fn unknown_slices(backend: &dyn Backend, _: CheckSettings) -> Result<(), BrokenRule> {
@@ -188,49 +188,50 @@ fn unknown_slices(backend: &dyn Backend, _: CheckSettings) -> Result<(), BrokenR
 }
 
 fn dry_run(backend: &dyn Backend, _: CheckSettings) -> Result<(), BrokenRule> {
-    let outcome = said(backend.request(&Request { dry_run: true, ..Request::default() }))?;
-    holds(outcome.slices_done > 0, || format!("nothing would be done: {outcome:?}"))?;
-    holds(outcome.price_predicted > Price::ZERO, || "it would cost nothing".to_owned())?;
-    let off = off(backend)?;
-    holds(off.is_empty(), || format!("{off:?} went off"))
+    let outcome = answer(backend.request(&Request { dry_run: true, ..Request::default() }))?;
+    require(outcome.slices_done > 0, || format!("nothing would be done: {outcome:?}"))?;
+    require(outcome.price_predicted > Price::ZERO, || "it would cost nothing".to_owned())?;
+    let off = offline_ids(backend)?;
+    require(off.is_empty(), || format!("{off:?} went off"))
 }
 
 fn no_budget(backend: &dyn Backend, _: CheckSettings) -> Result<(), BrokenRule> {
     let request = Request { budget: Budget::Limited(Price::ZERO), ..Request::default() };
-    let outcome = said(backend.request(&request))?;
-    let told = outcome.reason == Reason::OverBudget && outcome.is_ok() && outcome.slices_done == 0;
-    holds(told && off(backend)?.is_empty(), || format!("{outcome:?}"))
+    let outcome = answer(backend.request(&request))?;
+    let reported =
+        outcome.reason == Reason::OverBudget && outcome.is_ok() && outcome.slices_done == 0;
+    require(reported && offline_ids(backend)?.is_empty(), || format!("{outcome:?}"))
 }
 
 fn off_and_on(backend: &dyn Backend, settings: CheckSettings) -> Result<(), BrokenRule> {
     let chosen = candidate(backend)?;
-    let before = said(backend.info())?;
+    let before = answer(backend.info())?;
     let outcome = request(backend, RequestOp::Offline(chosen.id))?;
-    holds(outcome.is_ok() && outcome.slices_done == 1, || {
+    require(outcome.is_ok() && outcome.slices_done == 1, || {
         format!("offline {}: {outcome:?}", chosen.id)
     })?;
-    holds(outcome.last_slice == Some(chosen.id), || format!("last: {:?}", outcome.last_slice))?;
+    require(outcome.last_slice == Some(chosen.id), || format!("last: {:?}", outcome.last_slice))?;
     let now = slice(backend, chosen.id)?;
-    holds(now.state == SliceState::Offline, || format!("it is {}", now.state))?;
-    let during = said(backend.info())?;
+    require(now.state == SliceState::Offline, || format!("it is {}", now.state))?;
+    let during = answer(backend.info())?;
     let gained = during.offline_pages - before.offline_pages;
-    holds(gained == chosen.present, || {
+    require(gained == chosen.present, || {
         format!("{gained} pages are off, the slice has {}", chosen.present)
     })?;
     let managed = (before.managed_pages, during.managed_pages);
-    holds(near(managed.0, managed.1, settings), || format!("memory: {managed:?}"))?;
-    holds(during.event_seq > before.event_seq, || "no event was counted".to_owned())?;
+    require(is_near(managed.0, managed.1, settings), || format!("memory: {managed:?}"))?;
+    require(during.event_seq > before.event_seq, || "no event was counted".to_owned())?;
     let outcome = request(backend, RequestOp::Online(chosen.id))?;
-    holds(outcome.is_ok() && outcome.slices_done == 1, || {
+    require(outcome.is_ok() && outcome.slices_done == 1, || {
         format!("online {}: {outcome:?}", chosen.id)
     })?;
     let now = slice(backend, chosen.id)?;
-    holds(now.state == SliceState::Online, || format!("it is {}", now.state))?;
-    holds((now.node, now.zone) == (chosen.node, chosen.zone), || {
+    require(now.state == SliceState::Online, || format!("it is {}", now.state))?;
+    require((now.node, now.zone) == (chosen.node, chosen.zone), || {
         "it came back to another zone".to_owned()
     })?;
-    let after = said(backend.info())?;
-    holds(after.offline_pages == before.offline_pages, || format!("off: {}", after.offline_pages))
+    let after = answer(backend.info())?;
+    require(after.offline_pages == before.offline_pages, || format!("off: {}", after.offline_pages))
 }
 
 fn wrong_state(backend: &dyn Backend, _: CheckSettings) -> Result<(), BrokenRule> {
@@ -242,43 +243,43 @@ fn wrong_state(backend: &dyn Backend, _: CheckSettings) -> Result<(), BrokenRule
             && outcome.slices_done == 0
     };
     let outcome = request(backend, RequestOp::Online(chosen))?;
-    holds(refused(&outcome), || format!("on again: {outcome:?}"))?;
+    require(refused(&outcome), || format!("on again: {outcome:?}"))?;
     request(backend, RequestOp::Offline(chosen))?;
     let outcome = request(backend, RequestOp::Offline(chosen))?;
-    holds(refused(&outcome), || format!("off again: {outcome:?}"))
+    require(refused(&outcome), || format!("off again: {outcome:?}"))
 }
 
 fn refusals(backend: &dyn Backend, _: CheckSettings) -> Result<(), BrokenRule> {
     let Some(never) = slices(backend)?.into_iter().find(|slice| slice.unreclaimable) else {
         return Ok(());
     };
-    holds(never.reason != Reason::None, || {
+    require(never.reason != Reason::None, || {
         format!("slice {} can never be emptied, and no reason", never.id)
     })?;
     let outcome = request(backend, RequestOp::Offline(never.id))?;
-    holds(!outcome.is_ok() && outcome.reason == never.reason, || {
+    require(!outcome.is_ok() && outcome.reason == never.reason, || {
         format!("{outcome:?}, not {}", never.reason)
     })?;
     let now = slice(backend, never.id)?;
-    holds(now.state == SliceState::Online, || format!("it is {}", now.state))
+    require(now.state == SliceState::Online, || format!("it is {}", now.state))
 }
 
 fn compact_and_wake(backend: &dyn Backend, _: CheckSettings) -> Result<(), BrokenRule> {
-    let outcome = said(backend.request(&Request { max_slices: Some(2), ..Request::default() }))?;
-    holds(outcome.slices_done == 2, || format!("{outcome:?}"))?;
-    let went = off(backend)?;
-    holds(went.len() == 2, || format!("{went:?} are off"))?;
+    let outcome = answer(backend.request(&Request { max_slices: Some(2), ..Request::default() }))?;
+    require(outcome.slices_done == 2, || format!("{outcome:?}"))?;
+    let went = offline_ids(backend)?;
+    require(went.len() == 2, || format!("{went:?} are off"))?;
     let outcome = request(backend, RequestOp::OnlineAll)?;
-    holds(outcome.is_ok() && outcome.slices_done == 2, || format!("online: {outcome:?}"))?;
-    let left = off(backend)?;
-    holds(left.is_empty(), || format!("{left:?} are off"))
+    require(outcome.is_ok() && outcome.slices_done == 2, || format!("online: {outcome:?}"))?;
+    let left = offline_ids(backend)?;
+    require(left.is_empty(), || format!("{left:?} are off"))
 }
 
 fn prices(backend: &dyn Backend, _: CheckSettings) -> Result<(), BrokenRule> {
-    let offset = said(backend.price_parameter(PriceParameter::Unreclaimable))?;
+    let offset = answer(backend.price_parameter(PriceParameter::Unreclaimable))?;
     for slice in slices(backend)? {
         let finite = slice.finite_price().is_some();
-        holds(!finite || slice.price < offset, || {
+        require(!finite || slice.price < offset, || {
             format!("slice {}: {} is no price", slice.id, slice.price)
         })?;
     }
@@ -287,11 +288,11 @@ fn prices(backend: &dyn Backend, _: CheckSettings) -> Result<(), BrokenRule> {
 
 fn parameters(backend: &dyn Backend, _: CheckSettings) -> Result<(), BrokenRule> {
     for parameter in PriceParameter::ALL {
-        let was = said(backend.price_parameter(parameter))?;
-        said(backend.set_price_parameter(parameter, was + Price(7)))?;
-        let now = said(backend.price_parameter(parameter))?;
-        said(backend.set_price_parameter(parameter, was))?;
-        holds(now == was + Price(7), || {
+        let was = answer(backend.price_parameter(parameter))?;
+        answer(backend.set_price_parameter(parameter, was + Price(7)))?;
+        let now = answer(backend.price_parameter(parameter))?;
+        answer(backend.set_price_parameter(parameter, was))?;
+        require(now == was + Price(7), || {
             format!("{}: {now}, set to {}", parameter.name(), was + Price(7))
         })?;
     }
@@ -302,13 +303,13 @@ fn contents(backend: &dyn Backend, settings: CheckSettings) -> Result<(), Broken
     if !settings.contents {
         return Ok(());
     }
-    let (chosen, frames) = (candidate(backend)?, said(backend.info())?.slice_pages());
-    let contents = said(backend.contents(chosen.id, ContentsDetail::default()))?;
-    holds(contents.frames() == frames, || {
+    let (chosen, frames) = (candidate(backend)?, answer(backend.info())?.slice_pages());
+    let contents = answer(backend.contents(chosen.id, ContentsDetail::default()))?;
+    require(contents.frames() == frames, || {
         format!("{} of {frames} page frames", contents.frames())
     })?;
     let gap = contents.runs.windows(2).find(|pair| pair[0].end() != pair[1].pfn);
-    holds(gap.is_none(), || format!("a gap: {gap:?}"))
+    require(gap.is_none(), || format!("a gap: {gap:?}"))
 }
 
 fn events(backend: &dyn Backend, settings: CheckSettings) -> Result<(), BrokenRule> {
@@ -325,28 +326,28 @@ fn events(backend: &dyn Backend, settings: CheckSettings) -> Result<(), BrokenRu
             std::thread::sleep(Duration::from_millis(300));
         }
         let seen = waiting.join().map_err(|_| "it panicked".to_owned())?;
-        holds(said(seen)?.is_some(), || "nothing was seen for a minute".to_owned())
+        require(answer(seen)?.is_some(), || "nothing was seen for a minute".to_owned())
     })
 }
 
 fn unknown_node(backend: &dyn Backend, _: CheckSettings) -> Result<(), BrokenRule> {
     match backend.request(&Request { node: Some(NodeId(4711)), ..Request::default() }) {
-        Ok(outcome) => holds(outcome.slices_done == 0, || format!("{outcome:?}")),
-        Err(error) => holds(
+        Ok(outcome) => require(outcome.slices_done == 0, || format!("{outcome:?}")),
+        Err(error) => require(
             matches!(error.kind(), BackendErrorKind::NotFound | BackendErrorKind::Invalid),
             || error.to_string(),
         ),
     }?;
-    let off = off(backend)?;
-    holds(off.is_empty(), || format!("{off:?} went off"))
+    let off = offline_ids(backend)?;
+    require(off.is_empty(), || format!("{off:?} went off"))
 }
 
 fn budget_per_slice(backend: &dyn Backend, _: CheckSettings) -> Result<(), BrokenRule> {
     let price = candidate(backend)?.price;
     let request = Request { budget: Budget::Limited(price), per_slice: true, ..Request::default() };
-    let outcome = said(backend.request(&request))?;
+    let outcome = answer(backend.request(&request))?;
     let most = price * u64::from(outcome.slices_done + outcome.slices_failed);
-    holds(outcome.price_predicted <= most, || format!("{price} for each: {outcome:?}"))
+    require(outcome.price_predicted <= most, || format!("{price} for each: {outcome:?}"))
 }
 
 fn packing(backend: &dyn Backend, settings: CheckSettings) -> Result<(), BrokenRule> {
@@ -355,30 +356,30 @@ fn packing(backend: &dyn Backend, settings: CheckSettings) -> Result<(), BrokenR
         let parts = machine.snapshot.slices.iter().map(|slice| slice.composition(frames));
         parts.map(|parts| parts.movable + parts.unmovable).sum::<Pages>()
     };
-    let before = said(backend.machine())?;
-    let outcome = said(backend.request(&Request::default()))?;
-    let after = said(backend.machine())?;
-    holds(outcome.slices_done > 0, || format!("{outcome:?}"))?;
-    let went = off(backend)?.len();
-    holds(went == outcome.slices_done as usize, || format!("{went} are off: {outcome:?}"))?;
+    let before = answer(backend.machine())?;
+    let outcome = answer(backend.request(&Request::default()))?;
+    let after = answer(backend.machine())?;
+    require(outcome.slices_done > 0, || format!("{outcome:?}"))?;
+    let went = offline_ids(backend)?.len();
+    require(went == outcome.slices_done as usize, || format!("{went} are off: {outcome:?}"))?;
     for zone in after.zones.iter().filter(|zone| zone.nr_offline > 0) {
         let awake = zone.free_pages + settings.tolerance;
-        holds(awake >= zone.awake_reserve_pages, || {
+        require(awake >= zone.awake_reserve_pages, || {
             format!("zone {}: {} awake", zone.name, zone.free_pages)
         })?;
     }
     let (was, is) = (needed(&before), needed(&after));
-    holds(near(was, is, settings), || format!("{was} pages were in use, {is} are"))?;
+    require(is_near(was, is, settings), || format!("{was} pages were in use, {is} are"))?;
     let lost =
         after.snapshot.slices.iter().find(|s| s.unreclaimable && s.state == SliceState::Offline);
-    holds(lost.is_none(), || format!("{lost:?}"))?;
+    require(lost.is_none(), || format!("{lost:?}"))?;
     if settings.tolerance > Pages::ZERO {
         return Ok(());
     }
     // Prices change while memory is packed, so that another request may find more; but it comes to
     // an end.
     for _ in 0..50 {
-        if said(backend.request(&Request::default()))?.slices_done == 0 {
+        if answer(backend.request(&Request::default()))?.slices_done == 0 {
             return Ok(());
         }
     }
@@ -388,14 +389,14 @@ fn packing(backend: &dyn Backend, settings: CheckSettings) -> Result<(), BrokenR
 fn work_grows(backend: &dyn Backend, _: CheckSettings) -> Result<(), BrokenRule> {
     let before = match backend.work() {
         Err(error) if error.kind() == BackendErrorKind::Unsupported => return Ok(()),
-        before => said(before)?,
+        before => answer(before)?,
     };
-    let outcome = said(backend.request(&Request { max_slices: Some(3), ..Request::default() }))?;
-    let done = said(backend.work())?.since(&before).ok_or("a counter went back")?;
+    let outcome = answer(backend.request(&Request { max_slices: Some(3), ..Request::default() }))?;
+    let done = answer(backend.work())?.since(&before).ok_or("a counter went back")?;
     let counted = (done.emptied_slices, done.migrated_pages, done.dropped_pages);
-    let told = (u64::from(outcome.slices_done), outcome.migrated, outcome.dropped);
-    holds(counted == told, || format!("{counted:?} counted, {told:?} reported"))?;
+    let reported = (u64::from(outcome.slices_done), outcome.migrated, outcome.dropped);
+    require(counted == reported, || format!("{counted:?} counted, {reported:?} reported"))?;
     request(backend, RequestOp::OnlineAll)?;
-    let woken = said(backend.work())?.since(&before).ok_or("a counter went back")?.woken_slices;
-    holds(woken >= told.0, || format!("{woken} woken of {}", told.0))
+    let woken = answer(backend.work())?.since(&before).ok_or("a counter went back")?.woken_slices;
+    require(woken >= reported.0, || format!("{woken} woken of {}", reported.0))
 }

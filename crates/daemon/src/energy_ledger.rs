@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use ramslice_backend::Processor;
+use ramslice_backend::ProcessorKind;
 use ramslice_energy::{
     DramPowerState, DramProfile, EnergyLedger, EnergySample, EnergyStatement, EnergyTally,
     Interval, PowerGranule, SampleClock, StatementSettings, TimeFactor, builtin_names,
@@ -59,19 +59,19 @@ pub struct LedgerKind {
     /// A stock kernel switches slices by memory hotplug and keeps no accounts.
     pub stock: bool,
     /// A power driver switches offline slices.
-    #[serde(default = "yes")]
+    #[serde(default = "default_switched")]
     pub switched: bool,
 }
 
 /// For saved states without this field: most machines have a driver.
-fn yes() -> bool {
+fn default_switched() -> bool {
     true
 }
 
 impl LedgerKind {
     /// The same, with a power driver or without.
     #[must_use]
-    pub fn with(&self, switched: bool) -> Self {
+    pub fn with_switch(&self, switched: bool) -> Self {
         Self { switched, ..self.clone() }
     }
 }
@@ -194,7 +194,7 @@ impl EnergyPlan {
     /// The most joules that this CPU time may have cost on this machine, by the ledger's rules:
     /// zero
     /// where its seconds are not real, because the CPU time of emptying is left out there as well.
-    pub fn running(&self, time: Price, info: &BackendInfo) -> f64 {
+    pub fn running_joules(&self, time: Price, info: &BackendInfo) -> f64 {
         let power =
             self.profile.machine.as_ref().and_then(|machine| machine.compacting_power.value);
         match (self.clock(), power, info.clock()) {
@@ -230,11 +230,11 @@ impl EnergyPlan {
                     .to_owned(),
             ),
         };
-        power.into_iter().chain(self.doubt(info.slice_bytes)).collect()
+        power.into_iter().chain(self.granularity_doubt(info.slice_bytes)).collect()
     }
 
     /// Why slices of this size, or this machine's seconds, make joules doubtful.
-    fn doubt(&self, slice: Bytes) -> Option<String> {
+    fn granularity_doubt(&self, slice: Bytes) -> Option<String> {
         if self.clock().is_none() {
             return Some(
                 "this machine is emulated, so its seconds are not real ones and there are no \
@@ -254,7 +254,7 @@ impl EnergyPlan {
                 unit.typed(),
             )),
             None => Some(format!(
-                "the profile {} does not tell what the hardware switches as one, so perhaps \
+                "the profile {} does not say what the hardware switches as one, so perhaps \
                  nothing is saved: set \
                  energy.granularity",
                 self.name(),
@@ -269,9 +269,9 @@ impl EnergyPlan {
         if let Some(factor) = &self.factor {
             return Some(SampleClock::Emulated(factor.clone()));
         }
-        match Processor::here() {
-            Processor::Real | Processor::Virtual(_) => Some(SampleClock::Real),
-            Processor::Emulated(_) | Processor::Unknown => None,
+        match ProcessorKind::here() {
+            ProcessorKind::Real | ProcessorKind::Virtual(_) => Some(SampleClock::Real),
+            ProcessorKind::Emulated(_) | ProcessorKind::Unknown => None,
         }
     }
 }
@@ -337,12 +337,12 @@ pub type LedgerSums = (EnergyTally, Price);
 #[derive(Debug)]
 pub struct ModeLedger {
     /// The part of its sums that this daemon cost beyond its requests.
-    pub own: Price,
+    pub own_cost: Price,
     before: EnergyTally,
     ledger: EnergyLedger,
     granule: Option<Bytes>,
     /// It is about what would have happened.
-    simulated: bool,
+    is_simulated: bool,
 }
 
 /// The ledgers of the modes that have one.
@@ -420,14 +420,14 @@ impl EarnedJoules {
 
 impl ModeLedger {
     /// Continues from sums of the same kind.
-    pub fn new(kind: &LedgerKind, (before, own): LedgerSums, simulated: bool) -> Self {
+    pub fn new(kind: &LedgerKind, (before, own): LedgerSums, is_simulated: bool) -> Self {
         let granule = kind.granule_bytes;
-        Self { own, before, ledger: EnergyLedger::new(granule), granule, simulated }
+        Self { own_cost: own, before, ledger: EnergyLedger::new(granule), granule, is_simulated }
     }
 
     /// Whether it is about what would have happened.
     pub fn is_simulated(&self) -> bool {
-        self.simulated
+        self.is_simulated
     }
 
     /// Adds what happened until this sample. A sample of another boot starts a new ledger; earlier
@@ -450,7 +450,7 @@ impl ModeLedger {
 
     /// The sums from which the next ledger of the same kind continues.
     pub fn sums(&self) -> LedgerSums {
-        (self.tally(), self.own)
+        (self.tally(), self.own_cost)
     }
 
     /// The sums, including those of earlier runs.
@@ -492,6 +492,6 @@ impl ModeLedger {
             seconds: tally.elapsed().as_secs_f64(),
             verdict: statement.verdict.sentence.clone(),
         };
-        Some(if self.simulated { earned } else { earned.by(PowerSwitch::of(info)) })
+        Some(if self.is_simulated { earned } else { earned.by(PowerSwitch::of(info)) })
     }
 }

@@ -10,10 +10,10 @@ use ramslice_types::{Reason, RequestOp, RequestOutcome, SliceId, SliceSnapshot};
 #[derive(Debug, Default)]
 pub(crate) struct FailureReasons {
     /// Slices that a request named: its answer is about them.
-    named: BTreeSet<SliceId>,
-    known: Vec<(Reason, u32)>,
+    named_slices: BTreeSet<SliceId>,
+    counts: Vec<(Reason, u32)>,
     /// For each request that chose slices: how many failed, and the reason that the answer gives.
-    chosen: Vec<(Reason, u32)>,
+    counts_of_chosen: Vec<(Reason, u32)>,
 }
 
 impl FailureReasons {
@@ -22,8 +22,8 @@ impl FailureReasons {
         match op {
             _ if outcome.slices_failed == 0 => {}
             RequestOp::Offline(id) => {
-                self.named.insert(id);
-                self.known.push((outcome.reason, outcome.slices_failed));
+                self.named_slices.insert(id);
+                self.counts.push((outcome.reason, outcome.slices_failed));
             }
             RequestOp::Compact | RequestOp::OfflineFree => {
                 // A limit that ended the request is no slice's reason.
@@ -31,13 +31,13 @@ impl FailureReasons {
                     outcome.reason,
                     Reason::OverBudget | Reason::NoRoom | Reason::AwakeReserve | Reason::Backoff
                 );
-                self.chosen.push((
+                self.counts_of_chosen.push((
                     if limit { Reason::None } else { outcome.reason },
                     outcome.slices_failed,
                 ));
             }
             RequestOp::Online(_) | RequestOp::OnlineAll => {
-                self.known.push((outcome.reason, outcome.slices_failed));
+                self.counts.push((outcome.reason, outcome.slices_failed));
             }
         }
     }
@@ -54,8 +54,10 @@ impl FailureReasons {
             let at = before.slices.binary_search_by_key(&id, |slice| slice.id).ok()?;
             Some(&before.slices[at]).filter(|slice| slice.backoff)
         };
-        let failed =
-            after.slices.iter().filter(|slice| slice.backoff && !self.named.contains(&slice.id));
+        let failed = after
+            .slices
+            .iter()
+            .filter(|slice| slice.backoff && !self.named_slices.contains(&slice.id));
         failed
             .filter(|slice| earlier(slice.id).is_none_or(|before| slice.retry_ms > before.retry_ms))
             .map(|slice| slice.reason)
@@ -65,10 +67,10 @@ impl FailureReasons {
     /// How many slices failed for which reason, with the `reasons` of chosen slices. Slices of
     /// other
     /// programs' requests may be among these, so no more are counted than requests reported.
-    pub(crate) fn by_reason(self, reasons: &[Reason]) -> Vec<(Reason, u32)> {
-        let mut found = self.known;
+    pub(crate) fn count_by_reason(self, reasons: &[Reason]) -> Vec<(Reason, u32)> {
+        let mut found = self.counts;
         let mut reasons = reasons.iter();
-        for (reason, slices) in self.chosen {
+        for (reason, slices) in self.counts_of_chosen {
             let said = reasons.by_ref().take(slices as usize).map(|&reason| (reason, 1));
             let before = found.len();
             found.extend(said);
@@ -96,7 +98,7 @@ mod tests {
         failures.add(RequestOp::OfflineFree, &failed(0, Reason::NoRoom));
         let reasons = [Reason::Slab, Reason::Migration, Reason::Slab, Reason::PageTable];
         assert_eq!(
-            failures.by_reason(&reasons),
+            failures.count_by_reason(&reasons),
             [
                 (Reason::Pinned, 1),
                 (Reason::Slab, 1),
@@ -112,6 +114,9 @@ mod tests {
     fn a_limit_that_ended_a_request_is_no_slices_reason() {
         let mut failures = FailureReasons::default();
         failures.add(RequestOp::Compact, &failed(2, Reason::OverBudget));
-        assert_eq!(failures.by_reason(&[Reason::Pinned]), [(Reason::Pinned, 1), (Reason::None, 1)]);
+        assert_eq!(
+            failures.count_by_reason(&[Reason::Pinned]),
+            [(Reason::Pinned, 1), (Reason::None, 1)]
+        );
     }
 }

@@ -19,14 +19,14 @@ const TICK: Duration = Duration::from_millis(500);
 struct GuardShared {
     end: AtomicBool,
     /// It has met only errors recently, and still tries.
-    blind: AtomicBool,
+    only_errors: AtomicBool,
     /// Slices woken since the last question, and those that did not wake, by reason.
-    done: Mutex<(u32, Vec<(Reason, u32)>)>,
+    wake_counts: Mutex<(u32, Vec<(Reason, u32)>)>,
 }
 
 impl GuardShared {
-    fn done(&self) -> MutexGuard<'_, (u32, Vec<(Reason, u32)>)> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_counts(&self) -> MutexGuard<'_, (u32, Vec<(Reason, u32)>)> {
+        self.wake_counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -62,13 +62,13 @@ impl GuardThread {
     }
 
     /// Whether it watches through this backend. Requests to another one do not make way for it.
-    pub fn is_of(&self, backend: &Arc<HotplugBackend>) -> bool {
+    pub fn watches_backend(&self, backend: &Arc<HotplugBackend>) -> bool {
         Arc::ptr_eq(&self.backend, backend)
     }
 
     /// Whether the thread runs and has not met only errors for some seconds.
-    pub fn watches(&self) -> bool {
-        !self.shared.blind.load(Ordering::Relaxed)
+    pub fn is_watching(&self) -> bool {
+        !self.shared.only_errors.load(Ordering::Relaxed)
             && self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
@@ -79,7 +79,7 @@ impl GuardThread {
 
     /// Slices woken since the last call, and those that did not wake, by reason.
     pub fn take(&self) -> (u32, Vec<(Reason, u32)>) {
-        std::mem::take(&mut *self.shared.done())
+        std::mem::take(&mut *self.shared.lock_counts())
     }
 }
 
@@ -104,19 +104,19 @@ fn watch(backend: &HotplugBackend, shared: &GuardShared, mut waker: UnixStream) 
         if let Ok(Some(GuardAction { outcome, .. })) = &found
             && outcome.slices_failed > 0
         {
-            shared.done().1.push((outcome.reason, outcome.slices_failed));
+            shared.lock_counts().1.push((outcome.reason, outcome.slices_failed));
         }
         match found {
             Ok(None) => failed = false,
             Ok(Some(pressure)) if pressure.outcome.slices_done > 0 => {
                 let outcome = &pressure.outcome;
                 info!(
-                    by = ?pressure.by,
+                    by = ?pressure.cause,
                     slices = outcome.slices_done,
                     failed = outcome.slices_failed,
                     "memory is short: slices were woken"
                 );
-                shared.done().0 += pressure.outcome.slices_done;
+                shared.lock_counts().0 += pressure.outcome.slices_done;
                 // If the main loop no longer reads, it has ended.
                 let _ = waker.write_all(&[0]);
             }
@@ -140,12 +140,12 @@ fn watch(backend: &HotplugBackend, shared: &GuardShared, mut waker: UnixStream) 
                 }
                 // The main loop does the same at its next step. Until then this thread goes on.
                 errors += 1;
-                shared.blind.store(errors >= MOST_ERRORS, Ordering::Relaxed);
+                shared.only_errors.store(errors >= MOST_ERRORS, Ordering::Relaxed);
                 std::thread::sleep(TICK);
                 continue;
             }
         }
         errors = 0;
-        shared.blind.store(false, Ordering::Relaxed);
+        shared.only_errors.store(false, Ordering::Relaxed);
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct VmstatCounters {
     /// Page faults.
     pub(crate) faults: u64,
     /// Pages that were allocated.
-    pub(crate) allocated: u64,
+    pub(crate) allocated_pages: u64,
     /// Pages of page cache that were read again after they had been dropped.
     pub(crate) refaults: u64,
 }
@@ -55,7 +55,7 @@ impl VmstatCounters {
             match name.as_str() {
                 "pgfault" => found.faults = number,
                 "workingset_refault_file" => found.refaults = number,
-                name if name.starts_with("pgalloc_") => found.allocated += number,
+                name if name.starts_with("pgalloc_") => found.allocated_pages += number,
                 _ => {}
             }
         }
@@ -74,7 +74,7 @@ mod tests {
             workingset_refault_file 9\n";
         fs::write(file.path(), text).unwrap();
         let found = VmstatCounters::read(file.path()).unwrap();
-        assert_eq!((found.faults, found.allocated, found.refaults), (450, 500, 9));
+        assert_eq!((found.faults, found.allocated_pages, found.refaults), (450, 500, 9));
         fs::write(file.path(), "pgfault many\n").unwrap();
         assert!(VmstatCounters::read(file.path()).is_none());
     }

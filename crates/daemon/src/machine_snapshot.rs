@@ -59,7 +59,7 @@ impl MachineSnapshot {
     }
 
     /// How many slices are in each state, in the order of [`SliceState::ALL`].
-    pub fn by_state(&self, key: ZoneKey) -> [u32; SliceState::ALL.len()] {
+    pub fn slices_by_state(&self, key: ZoneKey) -> [u32; SliceState::ALL.len()] {
         let mut counts = [0; SliceState::ALL.len()];
         for slice in self.slices(key) {
             if let Some(count) = SliceState::ALL.iter().position(|state| *state == slice.state) {

@@ -61,12 +61,12 @@ pub struct DaemonOptions {
 /// Everything that lasts from step to step.
 struct MainLoop<'a> {
     options: &'a DaemonOptions,
-    opener: &'a BackendOpener<'a>,
+    open_backend: &'a BackendOpener<'a>,
     clock: Box<dyn PolicyClock>,
     engine: DecisionEngine,
     metrics: Arc<DaemonMetrics>,
     signals: SignalFlags,
-    opened: Option<OpenedBackend>,
+    backend: Option<OpenedBackend>,
     /// In mode observe: the open machine, on which requests are only simulated.
     what_if: Option<WhatIfBackend<Arc<dyn Backend>>>,
     /// The open backend failed, or the settings ask for another one. It and its guard stay until
@@ -76,7 +76,7 @@ struct MainLoop<'a> {
     trigger: Option<PressureTrigger>,
     /// Why the kernel does not report tasks that wait for memory, if the settings ask for it.
     pressure_error: Option<String>,
-    serving: Option<MetricsServer>,
+    metrics_server: Option<MetricsServer>,
     /// The metrics cannot be served at present. The log says why.
     listen_failed: bool,
     /// The mode is no longer on, and slices that the daemon switched off are still to be woken.
@@ -89,8 +89,8 @@ struct MainLoop<'a> {
     /// Why no guard watches whether memory runs short, where one should.
     guard_error: Option<String>,
     watchdog: Arc<SystemdWatchdog>,
-    due: Instant,
-    retry: Duration,
+    next_step: Instant,
+    retry_delay: Duration,
     last_error: Option<String>,
     saved_at: Option<Instant>,
     save_failed: bool,
@@ -172,7 +172,7 @@ pub fn wake_left_offline(
     let earlier_wake_pending = daemon.earlier_wake_pending;
     if earlier_wake_pending
         && daemon.open().is_ok()
-        && daemon.opened.as_ref().is_some_and(|opened| opened.guardable.is_some())
+        && daemon.backend.as_ref().is_some_and(|opened| opened.guardable.is_some())
     {
         daemon.stop();
     }
@@ -180,23 +180,23 @@ pub fn wake_left_offline(
 }
 
 /// The saved state, and whether it could not be read and must not be overwritten.
-fn remembered(dir: &Path) -> (Option<PersistedState>, bool) {
+fn saved_state(dir: &Path) -> (Option<PersistedState>, bool) {
     let file = dir.join(persisted_state::FILE);
     let file = file.display();
     match persisted_state::read(dir) {
         FoundState::Good(memory) => return (Some(*memory), false),
         FoundState::Nothing => info!(dir = %dir.display(), "nothing was learned before"),
-        FoundState::SetAside { damage, to: Some(to) } => {
+        FoundState::SetAside { damage, new_path: Some(to) } => {
             error!("{file}: {damage}; it was set aside as {}; learning again", to.display());
         }
-        FoundState::SetAside { damage: StateDamage::Unreadable(source), to: None } => {
+        FoundState::SetAside { damage: StateDamage::Unreadable(source), new_path: None } => {
             error!(
                 "{file}: it cannot be read: {source}; nothing is saved while it is there; \
                  learning again"
             );
             return (None, true);
         }
-        FoundState::SetAside { damage, to: None } => {
+        FoundState::SetAside { damage, new_path: None } => {
             error!("{file}: {damage}, and it could not be set aside; learning again");
         }
     }
@@ -212,7 +212,7 @@ impl<'a> MainLoop<'a> {
         clock: impl FnOnce(Duration) -> Box<dyn PolicyClock>,
         signals: SignalFlags,
     ) -> Self {
-        let (mut saved, state_unreadable) = remembered(&options.state_dir);
+        let (mut saved, state_unreadable) = saved_state(&options.state_dir);
         let clock = clock(saved.as_ref().map_or(Duration::ZERO, |saved| saved.time));
         if let Some(saved) = saved.as_mut().filter(|saved| clock.now() < saved.time) {
             // Its times are in the future: policies would wait for them.
@@ -232,25 +232,25 @@ impl<'a> MainLoop<'a> {
                 stop,
             ),
             options,
-            opener,
+            open_backend: opener,
             clock,
             metrics,
             signals,
-            opened: None,
+            backend: None,
             what_if: None,
             reopen_pending: false,
             guard: None,
             trigger: None,
             pressure_error: None,
-            serving: None,
+            metrics_server: None,
             listen_failed: false,
             wake_pending: false,
             earlier_wake_pending,
             state_unreadable,
             guard_error: None,
             watchdog: Arc::new(SystemdWatchdog::of_environment()),
-            due: Instant::now(),
-            retry: FIRST_RETRY,
+            next_step: Instant::now(),
+            retry_delay: FIRST_RETRY,
             last_error: None,
             saved_at: None,
             save_failed: false,
@@ -263,9 +263,9 @@ impl<'a> MainLoop<'a> {
 impl MainLoop<'_> {
     fn wait_and_work(&mut self) {
         loop {
-            let longest = self.watchdog.feed();
+            let longest = self.watchdog.notify_if_due();
             let pressed =
-                self.wait(self.due.saturating_duration_since(Instant::now()).min(longest));
+                self.wait(self.next_step.saturating_duration_since(Instant::now()).min(longest));
             self.signals.drain();
             if self.signals.stop.load(Ordering::Relaxed) {
                 return;
@@ -278,19 +278,19 @@ impl MainLoop<'_> {
                 self.guard.as_ref().map_or_else(Default::default, GuardThread::take);
             self.metrics.failed(failed);
             if woken > 0 {
-                self.engine.woken_by_guard(woken, now);
-                self.due = Instant::now();
+                self.engine.add_guard_wake(woken, now);
+                self.next_step = Instant::now();
             }
-            if pressed && self.guard.as_ref().is_some_and(GuardThread::watches) {
+            if pressed && self.guard.as_ref().is_some_and(GuardThread::is_watching) {
                 self.engine.stalled();
             } else if pressed {
-                let real = self.opened.as_ref().map(|opened| &*opened.backend);
+                let real = self.backend.as_ref().map(|opened| &*opened.backend);
                 let what_if = self.what_if.as_ref().map(|what_if| what_if as &dyn Backend);
                 self.engine.pressure(what_if.or(real), now);
-                self.due = Instant::now();
-                self.watchdog.feed();
+                self.next_step = Instant::now();
+                self.watchdog.notify_if_due();
             }
-            if Instant::now() >= self.due {
+            if Instant::now() >= self.next_step {
                 self.step();
             }
         }
@@ -299,9 +299,9 @@ impl MainLoop<'_> {
     /// Waits at most this long. Returns whether tasks wait for memory.
     fn wait(&mut self, longest: Duration) -> bool {
         let timeout = Timespec::try_from(longest.min(Duration::from_hours(1))).ok();
-        let trigger = self.trigger.as_ref().map_or(self.signals.woken.as_fd(), AsFd::as_fd);
+        let trigger = self.trigger.as_ref().map_or(self.signals.wake_pipe.as_fd(), AsFd::as_fd);
         let mut fds = [
-            PollFd::from_borrowed_fd(self.signals.woken.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.signals.wake_pipe.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(trigger, PollFlags::PRI),
         ];
         // A signal that interrupts it has left a byte in the socket.
@@ -329,8 +329,8 @@ impl MainLoop<'_> {
                 if self.last_error.take().is_some() {
                     info!("the machine can be read again");
                 }
-                self.retry = FIRST_RETRY;
-                self.due = began + period;
+                self.retry_delay = FIRST_RETRY;
+                self.next_step = began + period;
                 if self.wake_pending {
                     self.wake_all(WAKE_AT_RELOAD);
                 }
@@ -340,20 +340,20 @@ impl MainLoop<'_> {
                 let text = error.to_string();
                 // Logged once, not at every attempt.
                 if self.last_error.as_ref() == Some(&text) {
-                    debug!(%error, retry = ?self.retry, "the machine still cannot be read");
+                    debug!(%error, retry = ?self.retry_delay, "the machine still cannot be read");
                 } else {
                     warn!(%error, "the machine cannot be read: trying again at growing intervals");
                 }
-                self.engine.lost(&error);
+                self.engine.set_error(&error);
                 self.reopen_pending = true;
                 // The guard of the open backend goes on, or the metrics show that it does not.
                 self.guard();
                 self.last_error = Some(text);
-                self.due = Instant::now() + self.retry.max(period.min(FIRST_RETRY));
-                self.retry = (self.retry * 2).min(LONGEST_RETRY);
+                self.next_step = Instant::now() + self.retry_delay.max(period.min(FIRST_RETRY));
+                self.retry_delay = (self.retry_delay * 2).min(LONGEST_RETRY);
             }
         }
-        if self.serving.is_none() {
+        if self.metrics_server.is_none() {
             self.listen();
         }
         if self.trigger.is_none() {
@@ -366,7 +366,7 @@ impl MainLoop<'_> {
             // Last, so that a reader of this metric finds the state and status of this step.
             self.metrics.stepped(began.elapsed(), time_of_day(), period);
         }
-        self.watchdog.feed();
+        self.watchdog.notify_if_due();
     }
 
     fn try_step(&mut self, now: Duration) -> Result<(), BackendError> {
@@ -375,7 +375,7 @@ impl MainLoop<'_> {
         // Only slices that really go offline need a guard.
         let mode = self.engine.settings().mode;
         self.engine.set_guard_error(self.guard_error.clone().filter(|_| mode == DaemonMode::On));
-        let Some(opened) = &self.opened else { return Ok(()) };
+        let Some(opened) = &self.backend else { return Ok(()) };
         match mode {
             DaemonMode::On => self.engine.step(&*opened.backend, opened.kind, now),
             DaemonMode::Off => self.engine.watch(&*opened.backend, opened.kind, now),
@@ -385,7 +385,7 @@ impl MainLoop<'_> {
                         .backend
                         .info()
                         .inspect_err(|error| self.metrics.look(Duration::ZERO, Some(error)))?;
-                    let memory = self.engine.remembered_what_if(&info).unwrap_or_default();
+                    let memory = self.engine.saved_what_if(&info).unwrap_or_default();
                     let backend = Arc::clone(&opened.backend);
                     self.what_if = Some(WhatIfBackend::with_memory(backend, memory));
                 }
@@ -398,21 +398,21 @@ impl MainLoop<'_> {
     /// Opens the machine if it is not open, or again if it failed. Until that succeeds, the backend
     /// that was open goes on guarding and waking.
     fn open(&mut self) -> Result<(), BackendError> {
-        if self.opened.is_some() && !self.reopen_pending {
+        if self.backend.is_some() && !self.reopen_pending {
             return Ok(());
         }
         let (stop, watchdog) = (Arc::clone(&self.signals.stop), Arc::clone(&self.watchdog));
         let goes_on: KeepGoing = Arc::new(move || {
-            watchdog.feed();
+            watchdog.notify_if_due();
             !stop.load(Ordering::Relaxed)
         });
-        let opened = (self.opener)(self.engine.settings(), &goes_on)
+        let opened = (self.open_backend)(self.engine.settings(), &goes_on)
             .inspect_err(|error| self.metrics.look(Duration::ZERO, Some(error)))?;
         // The guard of the previous backend stays until this one has its own: a machine that can
         // be opened cannot always be watched.
         let backend = Arc::clone(&opened.backend);
         self.what_if = self.what_if.take().map(|what_if| what_if.around(backend));
-        self.opened = Some(opened);
+        self.backend = Some(opened);
         self.reopen_pending = false;
         if std::mem::take(&mut self.earlier_wake_pending)
             && self.engine.settings().mode != DaemonMode::On
@@ -432,18 +432,19 @@ impl MainLoop<'_> {
     fn guard(&mut self) {
         let wanted = self.engine.settings().mode == DaemonMode::On || self.wake_pending;
         let guardable =
-            self.opened.as_ref().and_then(|opened| opened.guardable.clone()).filter(|_| wanted);
+            self.backend.as_ref().and_then(|opened| opened.guardable.clone()).filter(|_| wanted);
         let before = self.guard_error.take();
         match (guardable, &self.guard) {
             (None, _) => self.guard = None,
-            (Some(backend), Some(guard)) if guard.watches() && guard.is_of(&backend) => {}
+            (Some(backend), Some(guard))
+                if guard.is_watching() && guard.watches_backend(&backend) => {}
             (Some(backend), _) => {
                 // A guard that only meets errors is replaced but goes on until then. So is one of
                 // the
                 // previous backend, because requests to this one do not make way for it.
                 let started = self.signals.waker.try_clone().map_err(|error| error.to_string());
-                match started.and_then(|tell| {
-                    GuardThread::start(backend, tell).map_err(|error| error.to_string())
+                match started.and_then(|waker| {
+                    GuardThread::start(backend, waker).map_err(|error| error.to_string())
                 }) {
                     Ok(guard) => {
                         info!(floor = %guard.floor(), "a stock kernel: slices wake when less than \

@@ -26,13 +26,13 @@ struct TestPlace {
     fake: FakeMachine,
     /// The machine cannot be opened.
     shut: Rc<Cell<bool>>,
-    opened: Rc<Cell<u32>>,
+    opens: Rc<Cell<u32>>,
 }
 
 impl TestPlace {
     fn new() -> Self {
-        let (shut, opened) = (Rc::default(), Rc::default());
-        Self { dir: tempfile::tempdir().unwrap(), fake: FakeMachine::new(), shut, opened }
+        let (shut, opens) = (Rc::default(), Rc::default());
+        Self { dir: tempfile::tempdir().unwrap(), fake: FakeMachine::new(), shut, opens }
     }
 
     /// Runs a daemon in this boot; as if it was killed afterwards.
@@ -78,7 +78,7 @@ impl TestPlace {
             if self.shut.get() {
                 return Err(BackendError::new(BackendErrorKind::Failed, "it cannot be opened"));
             }
-            self.opened.set(self.opened.get() + 1);
+            self.opens.set(self.opens.get() + 1);
             let backend = Arc::new(self.fake.backend());
             Ok(OpenedBackend {
                 backend: Arc::clone(&backend) as Arc<dyn Backend>,
@@ -119,25 +119,25 @@ fn a_look_that_fails_leaves_guard_and_machine_until_another_is_open() {
     place.run("boot", "on", "auto", |daemon| {
         daemon.step();
         assert!(daemon.guard.is_some() && !place.fake.off().is_empty());
-        place.fake.blind(true);
+        place.fake.hide_zones(true);
         place.shut.set(true);
         fails(daemon);
         daemon.step();
-        assert!(daemon.last_error.is_some() && daemon.guard.is_some() && daemon.opened.is_some());
+        assert!(daemon.last_error.is_some() && daemon.guard.is_some() && daemon.backend.is_some());
         // It wakes what is off by way of what was open, though nothing can be opened.
-        place.fake.blind(false);
+        place.fake.hide_zones(false);
         daemon.stop();
-        assert_eq!((place.fake.off(), place.opened.get()), (vec![], 1));
+        assert_eq!((place.fake.off(), place.opens.get()), (vec![], 1));
     });
     let place = TestPlace::new();
     place.run("boot", "on", "auto", |daemon| {
         daemon.step();
-        place.fake.blind(true);
+        place.fake.hide_zones(true);
         fails(daemon);
-        place.fake.blind(false);
+        place.fake.hide_zones(false);
         daemon.step();
         assert!(daemon.last_error.is_none() && daemon.guard.is_some());
-        assert_eq!(place.opened.get(), 2);
+        assert_eq!(place.opens.get(), 2);
     });
 }
 
@@ -148,17 +148,19 @@ fn the_guard_stays_while_the_machine_can_be_opened_again_but_not_watched() {
         daemon.step();
         let off = place.fake.off();
         assert!(daemon.guard.is_some() && !off.is_empty());
-        place.fake.blind(true);
+        place.fake.hide_zones(true);
         fails(daemon);
         daemon.step();
-        assert!(daemon.last_error.is_some() && place.opened.get() > 1);
+        assert!(daemon.last_error.is_some() && place.opens.get() > 1);
         assert!(daemon.guard.is_some() && daemon.guard_error.is_some());
         assert!(daemon.metrics.text().contains("ramslice_guarded{} 0\n"));
         // It is not one of the way that is open: that gets its own as soon as it can.
-        place.fake.blind(false);
+        place.fake.hide_zones(false);
         daemon.step();
-        let backend = daemon.opened.as_ref().unwrap().guardable.as_ref().unwrap();
-        assert!(daemon.guard.as_ref().unwrap().is_of(backend) && daemon.guard_error.is_none());
+        let backend = daemon.backend.as_ref().unwrap().guardable.as_ref().unwrap();
+        assert!(
+            daemon.guard.as_ref().unwrap().watches_backend(backend) && daemon.guard_error.is_none()
+        );
         assert!(daemon.metrics.text().contains("ramslice_guarded{} 1\n"));
     });
 }
@@ -169,7 +171,7 @@ fn a_guard_that_sees_nothing_is_told_of_while_the_machine_cannot_be_seen() {
     place.run("boot", "on", "auto", |daemon| {
         daemon.step();
         assert!(daemon.metrics.text().contains("ramslice_guarded{} 1\n"));
-        place.fake.blind(true);
+        place.fake.hide_zones(true);
         place.shut.set(true);
         fails(daemon);
         // Memory is short, and the zones that slices would wake to cannot be read.
@@ -178,7 +180,7 @@ fn a_guard_that_sees_nothing_is_told_of_while_the_machine_cannot_be_seen() {
             place.fake.holds(block, FakeMachine::BLOCK_PAGES, 0);
         }
         let began = Instant::now();
-        while daemon.guard.as_ref().is_some_and(GuardThread::watches) {
+        while daemon.guard.as_ref().is_some_and(GuardThread::is_watching) {
             assert!(began.elapsed() < Duration::from_mins(1), "it takes itself for a guard");
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -195,7 +197,7 @@ fn a_daemon_that_never_saw_the_machine_opens_it_to_wake_what_an_earlier_one_left
     place.run("boot", "on", "auto", |daemon| {
         place.shut.set(true);
         daemon.step();
-        assert!(daemon.opened.is_none());
+        assert!(daemon.backend.is_none());
         place.shut.set(false);
         daemon.stop();
     });
@@ -282,7 +284,7 @@ fn a_second_daemon_does_not_even_begin() {
         let error = run(options, DaemonSettings::defaults(), opener, clock).unwrap_err();
         assert!(error.to_string().contains("another ramsliced is at work"), "{error}");
     });
-    assert!(running.is_some() && place.opened.get() == 0);
+    assert!(running.is_some() && place.opens.get() == 0);
 }
 
 #[test]
@@ -324,15 +326,15 @@ fn the_kernel_is_asked_again_until_it_tells_when_tasks_wait_for_memory() {
         let clock = |_| Box::new(TickClock(Cell::new(0))) as Box<dyn PolicyClock>;
         let mut daemon =
             MainLoop::new(options, settings, opener, clock, SignalFlags::install().unwrap());
-        let told = |daemon: &MainLoop<'_>, value| {
+        let assert_reported = |daemon: &MainLoop<'_>, value| {
             let text = daemon.metrics.text();
             assert!(text.contains(&format!("ramslice_pressure_watched{{}} {value}\n")), "{text}");
         };
         daemon.step();
-        told(&daemon, 0);
+        assert_reported(&daemon, 0);
         fs::write(&file, "").unwrap();
         daemon.step();
-        told(&daemon, 1);
+        assert_reported(&daemon, 1);
     });
 }
 

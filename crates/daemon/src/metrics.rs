@@ -57,7 +57,7 @@ impl ZoneLabels {
 /// All metrics, with their registry.
 pub struct DaemonMetrics {
     registry: Registry,
-    up: Gauge,
+    running: Gauge,
     mode: Family<MetricLabels, Gauge>,
     policy: Family<MetricLabels, Gauge>,
     slices: Family<MetricLabels, Gauge>,
@@ -69,38 +69,38 @@ pub struct DaemonMetrics {
     energy: Family<MetricLabels, FloatGauge>,
     energy_seconds: Family<MetricLabels, FloatGauge>,
     loss_cap: Family<MetricLabels, FloatGauge>,
-    woken: Family<MetricLabels, Counter>,
-    switched_off: Family<MetricLabels, Counter>,
-    by_others: Counter,
-    migrated: Family<MetricLabels, Counter>,
-    dropped: Family<MetricLabels, Counter>,
+    woken_slices: Family<MetricLabels, Counter>,
+    offlined_slices: Family<MetricLabels, Counter>,
+    offlined_by_others: Counter,
+    migrated_pages: Family<MetricLabels, Counter>,
+    dropped_pages: Family<MetricLabels, Counter>,
     share: Family<MetricLabels, Histogram>,
     requests: Family<MetricLabels, Counter>,
-    failed: Family<MetricLabels, Counter>,
+    failed_slices: Family<MetricLabels, Counter>,
     request_seconds: Family<MetricLabels, Histogram>,
     look_seconds: Histogram,
     step_seconds: Histogram,
     errors: Family<MetricLabels, Counter>,
     price_state: Family<MetricLabels, Gauge>,
     price_factor: Family<MetricLabels, FloatGauge>,
-    priced: Family<MetricLabels, Counter>,
+    priced_requests: Family<MetricLabels, Counter>,
     forecast: Family<ZoneLabels, Gauge>,
-    horizon: Family<ZoneLabels, FloatGauge>,
+    forecast_horizon: Family<ZoneLabels, FloatGauge>,
     forecast_error: Family<ZoneLabels, FloatGauge>,
     forecast_bias: Family<ZoneLabels, FloatGauge>,
     forecast_checked: Family<ZoneLabels, Gauge>,
     stalls: Counter,
-    paused: Gauge,
+    is_paused: Gauge,
     power_driver: Family<MetricLabels, Gauge>,
-    guarded: Family<MetricLabels, Gauge>,
+    guard_active: Family<MetricLabels, Gauge>,
     pressure_watched: Family<MetricLabels, Gauge>,
     reloads: Family<MetricLabels, Counter>,
     saves: Family<MetricLabels, Counter>,
     steps: Counter,
     period: FloatGauge,
     last_step: FloatGauge,
-    cpu: Counter<f64, AtomicU64>,
-    resident: Gauge,
+    cpu_seconds: Counter<f64, AtomicU64>,
+    resident_bytes: Gauge,
 }
 
 impl fmt::Debug for DaemonMetrics {
@@ -129,8 +129,10 @@ impl DaemonMetrics {
     /// The text that a scrape gets.
     pub fn text(&self) -> String {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        self.cpu.inc_by((time.tv_sec as f64 + time.tv_nsec as f64 / 1e9 - self.cpu.get()).max(0.0));
-        self.resident.set(i64::try_from(resident_bytes().unwrap_or(0)).unwrap_or(i64::MAX));
+        self.cpu_seconds.inc_by(
+            (time.tv_sec as f64 + time.tv_nsec as f64 / 1e9 - self.cpu_seconds.get()).max(0.0),
+        );
+        self.resident_bytes.set(i64::try_from(resident_bytes().unwrap_or(0)).unwrap_or(i64::MAX));
         let mut text = String::with_capacity(16 << 10);
         encode(&mut text, &self.registry).expect("writing to a string does not fail");
         text
@@ -146,7 +148,7 @@ impl DaemonMetrics {
             self.energy_seconds.clear();
             self.loss_cap.clear();
             self.forecast.clear();
-            self.horizon.clear();
+            self.forecast_horizon.clear();
             self.forecast_error.clear();
             self.forecast_bias.clear();
             self.forecast_checked.clear();
@@ -162,7 +164,7 @@ impl DaemonMetrics {
 
     /// How reading the machine went.
     pub fn look(&self, took: Duration, failed: Option<&BackendError>) {
-        self.up.set(failed.is_none().into());
+        self.running.set(failed.is_none().into());
         match failed {
             None => self.look_seconds.observe(took.as_secs_f64()),
             Some(error) => self.error(error),
@@ -184,7 +186,7 @@ impl DaemonMetrics {
         for zone in &look.zones {
             let labels = ZoneLabels::of(zone);
             let key = ZoneKey::of(zone);
-            for (state, count) in SliceState::ALL.into_iter().zip(look.by_state(key)) {
+            for (state, count) in SliceState::ALL.into_iter().zip(look.slices_by_state(key)) {
                 self.slices.get_or_create(&labels.with("state", state.name())).set(count.into());
             }
             self.empty.get_or_create(&labels).set(zone.nr_empty.into());
@@ -236,12 +238,12 @@ impl DaemonMetrics {
             return;
         }
         let labels = vec![("mode", mode.name().to_owned()), ("cause", cause.name().to_owned())];
-        self.woken.get_or_create(&labels).inc_by(slices.into());
+        self.woken_slices.get_or_create(&labels).inc_by(slices.into());
     }
 
     /// Another program switched slices off.
     pub fn others_switched_off(&self, slices: u32) {
-        self.by_others.inc_by(slices.into());
+        self.offlined_by_others.inc_by(slices.into());
     }
 
     /// A request ended.
@@ -272,7 +274,7 @@ impl DaemonMetrics {
             Ok(outcome) => {
                 if !op.wakes() {
                     let labels = vec![("mode", mode.name().to_owned())];
-                    self.switched_off.get_or_create(&labels).inc_by(outcome.slices_done.into());
+                    self.offlined_slices.get_or_create(&labels).inc_by(outcome.slices_done.into());
                 }
             }
             Err(error) => self.error(error),
@@ -282,7 +284,9 @@ impl DaemonMetrics {
     /// Slices that could be neither emptied nor woken, by reason.
     pub fn failed(&self, slices: impl IntoIterator<Item = (Reason, u32)>) {
         for (reason, slices) in slices {
-            self.failed.get_or_create(&vec![("reason", reason.code())]).inc_by(slices.into());
+            self.failed_slices
+                .get_or_create(&vec![("reason", reason.code())])
+                .inc_by(slices.into());
         }
     }
 
@@ -296,8 +300,8 @@ impl DaemonMetrics {
     /// What a request moved, on a machine whose slices have `frames` pages.
     pub fn moved(&self, mode: DaemonMode, op: RequestOp, outcome: &RequestOutcome, frames: Pages) {
         let labels = vec![("mode", mode.name().to_owned())];
-        self.migrated.get_or_create(&labels).inc_by(outcome.migrated.0);
-        self.dropped.get_or_create(&labels).inc_by(outcome.dropped.0);
+        self.migrated_pages.get_or_create(&labels).inc_by(outcome.migrated.0);
+        self.dropped_pages.get_or_create(&labels).inc_by(outcome.dropped.0);
         // Slices that were empty before, and pages of slices that failed, would distort the share.
         if matches!(op, RequestOp::Offline(_) | RequestOp::Compact)
             && outcome.slices_done > 0
@@ -311,7 +315,7 @@ impl DaemonMetrics {
     /// A request was carried out, and was understood or not.
     pub fn priced(&self, understood: bool) {
         let word = if understood { "taken" } else { "left-out" };
-        self.priced.get_or_create(&vec![("result", word.to_owned())]).inc();
+        self.priced_requests.get_or_create(&vec![("result", word.to_owned())]).inc();
     }
 
     /// Whether prices hold.
@@ -332,7 +336,7 @@ impl DaemonMetrics {
         let Some(forecast) = forecast else { return };
         let labels = ZoneLabels::of(zone);
         self.forecast.get_or_create(&labels).set(forecast.slices.into());
-        self.horizon.get_or_create(&labels).set(forecast.horizon.as_secs_f64());
+        self.forecast_horizon.get_or_create(&labels).set(forecast.horizon.as_secs_f64());
         self.forecast_error.get_or_create(&labels).set(forecast.mean_error_slices);
         self.forecast_bias.get_or_create(&labels).set(forecast.bias_slices);
         self.forecast_checked.get_or_create(&labels).set(number(forecast.checked));
@@ -345,7 +349,7 @@ impl DaemonMetrics {
 
     /// Whether a guard watches whether memory runs short, where the daemon needs one.
     pub fn set_guarded(&self, guarded: Option<bool>) {
-        set_if(&self.guarded, guarded);
+        set_if(&self.guard_active, guarded);
     }
 
     /// Whether the kernel reports tasks that wait for memory, where the settings ask for it.
@@ -355,7 +359,7 @@ impl DaemonMetrics {
 
     /// Whether nothing goes offline because tasks waited for memory.
     pub fn set_paused(&self, paused: bool) {
-        self.paused.set(paused.into());
+        self.is_paused.set(paused.into());
     }
 
     /// The settings were read again.

@@ -36,7 +36,7 @@ pub fn open_backend(
 ) -> Result<OpenedBackend, BackendError> {
     let stock = || {
         let patience = (1.0 / settings.look_share).round() as u32;
-        let backend = HotplugBackend::open()?.patient(patience).asking({
+        let backend = HotplugBackend::open()?.with_scan_reuse(patience).with_interruption({
             let goes_on = Arc::clone(goes_on);
             move || goes_on()
         });

@@ -140,18 +140,18 @@ pub enum StateDamage {
         found: u32,
     },
     /// It is shorter or longer than its head says.
-    #[error("it should have {wanted} bytes of contents and has {found}")]
+    #[error("it should have {expected} bytes of contents and has {found}")]
     Length {
         /// As the head says.
-        wanted: usize,
+        expected: usize,
         /// As found.
         found: usize,
     },
     /// The contents do not have the checksum of the head.
-    #[error("its checksum is {found}, not {wanted}: it was changed or damaged")]
+    #[error("its checksum is {found}, not {expected}: it was changed or damaged")]
     Checksum {
         /// As the head says.
-        wanted: String,
+        expected: String,
         /// As found.
         found: String,
     },
@@ -175,7 +175,7 @@ pub enum FoundState {
         /// What is wrong with it.
         damage: StateDamage,
         /// Its new name.
-        to: Option<PathBuf>,
+        new_path: Option<PathBuf>,
     },
 }
 
@@ -207,11 +207,11 @@ pub fn decode(text: &[u8]) -> Result<PersistedState, StateDamage> {
     }
     let contents = text[end + 1..].strip_suffix(b"\n").unwrap_or(&text[end + 1..]);
     if contents.len() != head.bytes {
-        return Err(StateDamage::Length { wanted: head.bytes, found: contents.len() });
+        return Err(StateDamage::Length { expected: head.bytes, found: contents.len() });
     }
     let found = format!("{:08x}", crc32fast::hash(contents));
     if found != head.crc32 {
-        return Err(StateDamage::Checksum { wanted: head.crc32, found });
+        return Err(StateDamage::Checksum { expected: head.crc32, found });
     }
     Ok(serde_json::from_slice(contents)?)
 }
@@ -235,11 +235,11 @@ pub fn read(dir: &Path) -> FoundState {
         Err(damage) => {
             let word =
                 if matches!(damage, StateDamage::Unreadable(_)) { "unreadable" } else { "damaged" };
-            let to = (1..1000)
+            let free_path = (1..1000)
                 .map(|n| dir.join(format!("{FILE}.{word}-{n}")))
                 .find(|path| !path.exists());
-            let to = to.filter(|to| fs::rename(&path, to).is_ok());
-            FoundState::SetAside { damage, to }
+            let new_path = free_path.filter(|to| fs::rename(&path, to).is_ok());
+            FoundState::SetAside { damage, new_path }
         }
     }
 }

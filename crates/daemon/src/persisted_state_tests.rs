@@ -85,7 +85,8 @@ fn a_damaged_file_is_set_aside_under_a_name_of_its_own_each_time() {
     let dir = tempfile::tempdir().unwrap();
     for n in 1..=3 {
         fs::write(dir.path().join(FILE), "garbage\n").unwrap();
-        let FoundState::SetAside { damage: StateDamage::Head, to: Some(to) } = read(dir.path())
+        let FoundState::SetAside { damage: StateDamage::Head, new_path: Some(to) } =
+            read(dir.path())
         else {
             panic!("taken")
         };
@@ -99,7 +100,7 @@ fn a_file_that_cannot_be_read_is_set_aside_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     // Root may read any file, but no directory.
     fs::create_dir(dir.path().join(FILE)).unwrap();
-    let FoundState::SetAside { damage: StateDamage::Unreadable(_), to: Some(to) } =
+    let FoundState::SetAside { damage: StateDamage::Unreadable(_), new_path: Some(to) } =
         read(dir.path())
     else {
         panic!("taken")

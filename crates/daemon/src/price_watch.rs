@@ -68,13 +68,13 @@ enum OfferState {
     No,
     /// It was written after so many operations.
     Yes {
-        taken: u64,
+        operations: u64,
         /// The command that installs it.
         install: String,
     },
     /// It was not written, for this reason.
     Refused {
-        taken: u64,
+        operations: u64,
         why: String,
     },
 }
@@ -84,9 +84,9 @@ enum OfferState {
 struct WatchedPrices {
     parameters: BTreeMap<PriceParameter, Price>,
     drift: DriftDetector,
-    taken: u64,
+    operations: u64,
     left_out: u64,
-    offered: OfferState,
+    offer: OfferState,
     refitted: Option<BTreeMap<PriceParameter, Price>>,
     /// The state that was last logged.
     last_logged: &'static str,
@@ -96,12 +96,12 @@ struct WatchedPrices {
 #[derive(Debug)]
 pub struct PriceWatch {
     /// What an earlier run saved, until it is known whether it fits.
-    remembered: Option<PersistedPrices>,
+    saved_prices: Option<PersistedPrices>,
     watch: Result<WatchedPrices, String>,
 }
 
 fn settings() -> DriftSettings {
-    DriftSettings { most: REMEMBERED, ..DriftSettings::default() }
+    DriftSettings { max_operations: REMEMBERED, ..DriftSettings::default() }
 }
 
 fn release() -> String {
@@ -110,20 +110,20 @@ fn release() -> String {
 
 impl PriceWatch {
     /// Takes what an earlier run saved.
-    pub fn new(remembered: Option<PersistedPrices>) -> Self {
-        Self { remembered, watch: Err("the machine was not read so far".to_owned()) }
+    pub fn new(saved_prices: Option<PersistedPrices>) -> Self {
+        Self { saved_prices, watch: Err("the machine was not read so far".to_owned()) }
     }
 
     /// Whether anything is watched.
-    pub fn watches(&self) -> bool {
+    pub fn is_watching(&self) -> bool {
         self.watch.is_ok()
     }
 
     /// Reads which parameters are in force. If they or the kernel changed, watching starts over.
-    pub fn see(&mut self, backend: &dyn Backend, kind: &str) {
-        match in_force(backend, kind) {
+    pub fn watch_parameters(&mut self, backend: &dyn Backend, kind: &str) {
+        match parameters_of(backend, kind) {
             Err(why) => {
-                self.remembered = self.persisted();
+                self.saved_prices = self.persisted();
                 self.watch = Err(why);
             }
             Ok(parameters) => match &mut self.watch {
@@ -133,7 +133,8 @@ impl PriceWatch {
                     *watch = WatchedPrices::new(parameters);
                 }
                 Err(_) => {
-                    self.watch = Ok(WatchedPrices::recall(parameters, self.remembered.take()));
+                    self.watch =
+                        Ok(WatchedPrices::from_saved(parameters, self.saved_prices.take()));
                 }
             },
         }
@@ -157,8 +158,8 @@ impl PriceWatch {
         after: &[Slice],
     ) -> bool {
         let Ok(watch) = &mut self.watch else { return false };
-        let coefficients = ModelCoefficients::in_force(&watch.parameters);
-        let went_off = went_off(before, after);
+        let coefficients = ModelCoefficients::of_parameters(&watch.parameters);
+        let went_off = offlined(before, after);
         let credible = outcome.price_measured.0 as f64 / outcome.price_predicted.0 as f64;
         let operations = (1.0 / MOST_FACTOR..MOST_FACTOR)
             .contains(&credible)
@@ -168,7 +169,7 @@ impl PriceWatch {
             watch.left_out += 1;
             return false;
         };
-        watch.taken += 1;
+        watch.operations += 1;
         watch.drift.observe(CalibrationSample::new(
             SampleOrigin::Everyday,
             op.name(),
@@ -180,7 +181,7 @@ impl PriceWatch {
     }
 
     /// A request taught nothing.
-    pub fn leave_out(&mut self) {
+    pub fn count_left_out(&mut self) {
         if let Ok(watch) = &mut self.watch {
             watch.left_out += 1;
         }
@@ -195,19 +196,19 @@ impl PriceWatch {
     pub fn written(&mut self, path: &Path) {
         let Ok(watch) = &mut self.watch else { return };
         let install = format!("ramslice-lab calibrate --from {} --install", path.display());
-        if !matches!(&watch.offered, OfferState::Yes { install: known, .. } if *known == install) {
+        if !matches!(&watch.offer, OfferState::Yes { install: known, .. } if *known == install) {
             warn!(
                 factor = watch.drift.factor(),
                 "the kernel's prices no longer hold; `{install}` puts what fits them in force"
             );
         }
-        watch.offered = OfferState::Yes { taken: watch.taken, install };
+        watch.offer = OfferState::Yes { operations: watch.operations, install };
     }
 
     /// The file could not be written.
     pub fn not_written(&mut self, why: String) {
         if let Ok(watch) = &mut self.watch {
-            watch.offered = OfferState::Refused { taken: watch.taken, why };
+            watch.offer = OfferState::Refused { operations: watch.operations, why };
         }
     }
 
@@ -219,7 +220,7 @@ impl PriceWatch {
                 parameters: watch.parameters.clone(),
                 drift: watch.drift.memory(),
             }),
-            Err(_) => self.remembered.clone(),
+            Err(_) => self.saved_prices.clone(),
         }
     }
 
@@ -243,22 +244,30 @@ impl PriceWatch {
 
 impl WatchedPrices {
     fn new(parameters: BTreeMap<PriceParameter, Price>) -> Self {
-        let drift = DriftDetector::new(ModelCoefficients::in_force(&parameters), settings());
-        let (offered, refitted) = (OfferState::default(), None);
-        Self { parameters, drift, taken: 0, left_out: 0, offered, refitted, last_logged: "too-few" }
+        let drift = DriftDetector::new(ModelCoefficients::of_parameters(&parameters), settings());
+        let (offer, refitted) = (OfferState::default(), None);
+        Self {
+            parameters,
+            drift,
+            operations: 0,
+            left_out: 0,
+            offer,
+            refitted,
+            last_logged: "too-few",
+        }
     }
 
-    fn recall(
+    fn from_saved(
         parameters: BTreeMap<PriceParameter, Price>,
-        remembered: Option<PersistedPrices>,
+        saved_prices: Option<PersistedPrices>,
     ) -> Self {
         let mut watch = Self::new(parameters);
-        match remembered {
+        match saved_prices {
             Some(memory)
                 if memory.parameters == watch.parameters && memory.kernel_release == release() =>
             {
-                let coefficients = ModelCoefficients::in_force(&watch.parameters);
-                watch.drift = DriftDetector::recall(coefficients, settings(), memory.drift);
+                let coefficients = ModelCoefficients::of_parameters(&watch.parameters);
+                watch.drift = DriftDetector::from_memory(coefficients, settings(), memory.drift);
                 watch.last_logged = watch.state();
             }
             Some(_) => {
@@ -274,7 +283,7 @@ impl WatchedPrices {
 
     fn state(&self) -> &'static str {
         match self.drift.state() {
-            DriftState::Steady if self.drift.operations() < settings().least => "too-few",
+            DriftState::Steady if self.drift.operations() < settings().min_operations => "too-few",
             DriftState::Steady => "steady",
             DriftState::Waiting { .. } => "waiting",
             DriftState::Refit { .. } => "refit",
@@ -295,15 +304,20 @@ impl WatchedPrices {
     fn offer(&mut self, info: &BackendInfo) -> Option<PriceOffer> {
         if !matches!(self.drift.state(), DriftState::Refit { .. }) {
             self.refitted = None;
-            let before = std::mem::replace(&mut self.offered, OfferState::No);
+            let before = std::mem::replace(&mut self.offer, OfferState::No);
             return (before != OfferState::No).then_some(PriceOffer::Remove);
         }
-        let (OfferState::Yes { taken, .. } | OfferState::Refused { taken, .. }) = &self.offered
+        let (OfferState::Yes { operations, .. } | OfferState::Refused { operations, .. }) =
+            &self.offer
         else {
             return self.fit(info);
         };
         // One more operation changes little. As many as a refit needs are worth a new file.
-        if self.taken < taken + settings().least as u64 { None } else { self.fit(info) }
+        if self.operations < operations + settings().min_operations as u64 {
+            None
+        } else {
+            self.fit(info)
+        }
     }
 
     fn fit(&mut self, info: &BackendInfo) -> Option<PriceOffer> {
@@ -315,8 +329,8 @@ impl WatchedPrices {
             Err(why) => {
                 self.refitted = None;
                 let before = std::mem::replace(
-                    &mut self.offered,
-                    OfferState::Refused { taken: self.taken, why },
+                    &mut self.offer,
+                    OfferState::Refused { operations: self.operations, why },
                 );
                 (!matches!(before, OfferState::No | OfferState::Refused { .. }))
                     .then_some(PriceOffer::Remove)
@@ -331,11 +345,11 @@ impl WatchedPrices {
     ) -> Result<(BTreeMap<PriceParameter, Price>, Vec<u8>), String> {
         let fitted = self.drift.refit().map_err(|error| error.to_string())?;
         let mut parameters =
-            fitted.whole.parameters().ok_or("the kernel does not accept the fitted prices")?;
+            fitted.rounded.parameters().ok_or("the kernel does not accept the fitted prices")?;
         // It orders slices and is no cost, so it cannot be measured.
         parameters.remove(&PriceParameter::Unreclaimable);
         let samples: Vec<CalibrationSample> = self.drift.deviating().cloned().collect();
-        let coefficients = ModelCoefficients::in_force(&self.parameters);
+        let coefficients = ModelCoefficients::of_parameters(&self.parameters);
         let ratios: Vec<f64> = samples
             .iter()
             .map(|sample| sample.measured.0 as f64 / coefficients.price(&sample.operations))
@@ -357,7 +371,7 @@ impl WatchedPrices {
     }
 
     fn status(&self) -> PriceStatus {
-        let (state, factor, least) = (self.state(), self.drift.factor(), settings().least);
+        let (state, factor, least) = (self.state(), self.drift.factor(), settings().min_operations);
         let (all, lately) = (self.drift.operations(), self.drift.deviating().len());
         let mut text = match state {
             "too-few" => {
@@ -379,7 +393,7 @@ impl WatchedPrices {
             }
         };
         let mut install = None;
-        match &self.offered {
+        match &self.offer {
             OfferState::Yes { install: command, .. } => {
                 text += &format!("; `{command}` puts what fits in force");
                 install = Some(command.clone());
@@ -401,7 +415,10 @@ impl WatchedPrices {
 }
 
 /// All parameters, as the kernel has them.
-fn in_force(backend: &dyn Backend, kind: &str) -> Result<BTreeMap<PriceParameter, Price>, String> {
+fn parameters_of(
+    backend: &dyn Backend,
+    kind: &str,
+) -> Result<BTreeMap<PriceParameter, Price>, String> {
     if kind == "stock" {
         return Err("a stock kernel has no price parameters that could be changed".to_owned());
     }
@@ -411,7 +428,7 @@ fn in_force(backend: &dyn Backend, kind: &str) -> Result<BTreeMap<PriceParameter
 }
 
 /// Slices that were online before and are offline after, as they were before.
-fn went_off<'a>(before: &'a [Slice], after: &[Slice]) -> Vec<&'a Slice> {
+fn offlined<'a>(before: &'a [Slice], after: &[Slice]) -> Vec<&'a Slice> {
     let off: BTreeMap<_, _> = after.iter().map(|slice| (slice.id, slice.state)).collect();
     let changed = |slice: &&Slice| {
         slice.state == SliceState::Online && off.get(&slice.id) == Some(&SliceState::Offline)

@@ -60,16 +60,16 @@ fn answer(operations: &OperationCounts, made_room: u64, factor: f64) -> RequestO
 
 fn watching() -> PriceWatch {
     let parameters = thesis().parameters().unwrap();
-    PriceWatch { remembered: None, watch: Ok(WatchedPrices::new(parameters)) }
+    PriceWatch { saved_prices: None, watch: Ok(WatchedPrices::new(parameters)) }
 }
 
 #[test]
 fn what_emptying_took_follows_from_the_answer_and_the_slices_before() {
     let (before, after) = machine();
-    let slices = went_off(&before, &after);
+    let slices = offlined(&before, &after);
     assert_eq!(slices.iter().map(|slice| slice.id).collect::<Vec<_>>(), [SliceId(3)]);
     assert_eq!(operations(&answer(&truth(), 0, 1.0), &slices, &thesis()), Some(truth()));
-    // Cache that went elsewhere is told from mappings by what was dropped beyond the slice.
+    // What was dropped beyond the slice distinguishes cache that went elsewhere from mappings.
     let elsewhere = OperationCounts { cache_targets: Pages(300), mappings: 2000, ..truth() };
     assert_eq!(operations(&answer(&elsewhere, 400, 1.0), &slices, &thesis()), Some(elsewhere));
     // Pages that were neither moved nor dropped were freed by their owners.
@@ -115,19 +115,21 @@ fn figures_that_do_not_add_up_are_left_out() {
 #[test]
 fn only_requests_that_emptied_all_that_they_tried_tell_what_it_costs() {
     let done = RequestOutcome { slices_done: 2, ..RequestOutcome::default() };
-    let tells = PriceWatch::can_learn_from;
+    let can_learn = PriceWatch::can_learn_from;
     for op in [RequestOp::Compact, RequestOp::OfflineFree, RequestOp::Offline(SliceId(1))] {
-        assert!(tells(op, &done), "{op:?}");
+        assert!(can_learn(op, &done), "{op:?}");
     }
     let within = RequestOutcome { status_errno: 28, reason: Reason::OverBudget, ..done.clone() };
-    assert!(tells(RequestOp::Compact, &within));
-    assert!(!tells(RequestOp::OnlineAll, &done) && !tells(RequestOp::Online(SliceId(1)), &done));
-    assert!(!tells(RequestOp::Compact, &RequestOutcome::default()));
+    assert!(can_learn(RequestOp::Compact, &within));
     assert!(
-        !tells(RequestOp::Compact, &RequestOutcome { slices_failed: 1, ..done.clone() }),
-        "paid for, but not told apart"
+        !can_learn(RequestOp::OnlineAll, &done) && !can_learn(RequestOp::Online(SliceId(1)), &done)
     );
-    assert!(!tells(
+    assert!(!can_learn(RequestOp::Compact, &RequestOutcome::default()));
+    assert!(
+        !can_learn(RequestOp::Compact, &RequestOutcome { slices_failed: 1, ..done.clone() }),
+        "paid for, but not by slice"
+    );
+    assert!(!can_learn(
         RequestOp::Compact,
         &RequestOutcome { status_errno: 4, reason: Reason::Signal, ..done }
     ));

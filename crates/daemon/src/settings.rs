@@ -50,14 +50,14 @@ pub struct SettingsError {
     /// The file's name as given.
     pub file: String,
     /// Everything that is wrong in it; at least one.
-    pub wrong: Vec<SettingsFault>,
+    pub faults: Vec<SettingsFault>,
 }
 
 impl SettingsError {
     /// All faults, with the lines themselves and a mark below each, as compilers do.
     pub fn report(&self) -> String {
         let mut text = String::new();
-        for wrong in &self.wrong {
+        for wrong in &self.faults {
             text += &format!("{}\n", self.line(wrong));
             if let Some((excerpt, width)) = &wrong.excerpt {
                 let (number, indent) =
@@ -74,7 +74,7 @@ impl SettingsError {
 
     /// One line for each fault: file, place, message.
     pub fn lines(&self) -> Vec<String> {
-        self.wrong.iter().map(|wrong| self.line(wrong)).collect()
+        self.faults.iter().map(|wrong| self.line(wrong)).collect()
     }
 
     fn line(&self, wrong: &SettingsFault) -> String {
@@ -248,13 +248,13 @@ struct RawMetrics {
 /// The faults found so far.
 struct SettingsChecks<'a> {
     text: &'a str,
-    wrong: Vec<SettingsFault>,
+    faults: Vec<SettingsFault>,
 }
 
 impl SettingsChecks<'_> {
-    fn wrong(&mut self, span: Option<Range<usize>>, message: impl Into<String>) {
-        let found = place(self.text, span, message.into());
-        self.wrong.push(found);
+    fn add_fault(&mut self, span: Option<Range<usize>>, message: impl Into<String>) {
+        let found = fault_at(self.text, span, message.into());
+        self.faults.push(found);
     }
 
     /// The value if it is within the limits, otherwise the default.
@@ -272,12 +272,12 @@ impl SettingsChecks<'_> {
         }
         let message =
             format!("{name} is {value}: it must be {}", allowed(name).unwrap_or_default());
-        self.wrong(Some(span), message);
+        self.add_fault(Some(span), message);
         default
     }
 }
 
-fn place(text: &str, span: Option<Range<usize>>, message: String) -> SettingsFault {
+fn fault_at(text: &str, span: Option<Range<usize>>, message: String) -> SettingsFault {
     let Some(span) = span else {
         return SettingsFault { line: 0, column: 0, message, excerpt: None };
     };
@@ -307,14 +307,14 @@ impl DaemonSettings {
         match fs::read(path).map(policies::utf8) {
             Ok(Ok(text)) => Self::parse(&text, &file),
             Ok(Err((text, at, message))) => {
-                Err(SettingsError { file, wrong: vec![place(&text, Some(at), message)] })
+                Err(SettingsError { file, faults: vec![fault_at(&text, Some(at), message)] })
             }
             Err(error) => {
                 let message = format!(
                     "cannot be read: {error}; `ramsliced --print-config` prints a file with all \
                      defaults"
                 );
-                Err(SettingsError { file, wrong: vec![place("", None, message)] })
+                Err(SettingsError { file, faults: vec![fault_at("", None, message)] })
             }
         }
     }
@@ -324,18 +324,18 @@ impl DaemonSettings {
     /// # Errors
     /// Everything that is wrong in it, as far as one pass can find it.
     pub fn parse(text: &str, file: &str) -> Result<Self, SettingsError> {
-        let refuse = |wrong| SettingsError { file: file.to_owned(), wrong };
-        let mut checks = SettingsChecks { text, wrong: Vec::new() };
+        let refuse = |faults| SettingsError { file: file.to_owned(), faults };
+        let mut checks = SettingsChecks { text, faults: Vec::new() };
         let raw: RawSettings = toml::from_str(text).map_err(|error| {
             let message = policies::explain(text, error.span(), error.message(), allowed);
-            refuse(vec![place(text, error.span(), message)])
+            refuse(vec![fault_at(text, error.span(), message)])
         })?;
         if *raw.schema_version.get_ref() != SCHEMA_VERSION {
             let message = format!(
                 "schema_version is {}: this daemon knows {SCHEMA_VERSION}",
                 raw.schema_version.get_ref()
             );
-            return Err(refuse(vec![place(text, Some(raw.schema_version.span()), message)]));
+            return Err(refuse(vec![fault_at(text, Some(raw.schema_version.span()), message)]));
         }
         let mut policy = PolicyConfig::new(raw.policy.unwrap_or(PolicyKind::Governor));
         policy.periodic = raw.periodic;
@@ -345,11 +345,11 @@ impl DaemonSettings {
         policy.governor = raw.governor;
         let spans = policies::spans(text);
         let lines = spans.iter().map(|(name, span)| {
-            (name.clone(), place(text, Some(span.clone()), String::new()).line)
+            (name.clone(), fault_at(text, Some(span.clone()), String::new()).line)
         });
         let policy = policy.at(file, lines.collect());
         if let Err(error) = policy.check_numbers() {
-            checks.wrong(spans.get(&error.field).cloned(), error.message);
+            checks.add_fault(spans.get(&error.field).cloned(), error.message);
         }
         let period = checks.number("period_seconds", raw.period_seconds, 30.0);
         let deadline =
@@ -362,16 +362,16 @@ impl DaemonSettings {
         if stall > window {
             let message =
                 format!("pressure.stall_ms is {stall}: it must not be above window_ms, {window}");
-            checks.wrong(stall_span, message);
+            checks.add_fault(stall_span, message);
         }
         let pause = checks.number("pressure.pause_seconds", raw.pressure.pause_seconds, 120.0);
         let save = checks.number("state.save_seconds", raw.state.save_seconds, 300.0);
         let look_share = checks.number("stock.look_share", raw.stock.look_share, 0.002);
         let energy = energy(&raw.energy, &mut checks);
         let listen = listen(raw.metrics.listen.as_ref(), &mut checks);
-        let Some(energy) = energy.filter(|_| checks.wrong.is_empty()) else {
-            checks.wrong.sort_by_key(|wrong| (wrong.line, wrong.column));
-            return Err(refuse(checks.wrong));
+        let Some(energy) = energy.filter(|_| checks.faults.is_empty()) else {
+            checks.faults.sort_by_key(|wrong| (wrong.line, wrong.column));
+            return Err(refuse(checks.faults));
         };
         Ok(Self {
             mode: raw.mode,
@@ -402,7 +402,7 @@ fn energy(raw: &RawEnergy, checks: &mut SettingsChecks<'_>) -> Option<EnergyPlan
         Some("slice") => SwitchUnit::Slice,
         Some(size) => match parse_bytes(size) {
             Ok(Bytes(0)) => {
-                checks.wrong(
+                checks.add_fault(
                     span(raw.granularity.as_ref()),
                     "energy.granularity is 0: nothing could be switched",
                 );
@@ -410,7 +410,7 @@ fn energy(raw: &RawEnergy, checks: &mut SettingsChecks<'_>) -> Option<EnergyPlan
             }
             Ok(bytes) => SwitchUnit::Bytes(bytes),
             Err(error) => {
-                checks.wrong(
+                checks.add_fault(
                     span(raw.granularity.as_ref()),
                     format!("energy.granularity: {error}; or \"slice\""),
                 );
@@ -421,7 +421,7 @@ fn energy(raw: &RawEnergy, checks: &mut SettingsChecks<'_>) -> Option<EnergyPlan
     let factor = text(&raw.time_factor).and_then(|text| match factor(&text) {
         Ok(factor) => Some(factor),
         Err(message) => {
-            checks.wrong(span(raw.time_factor.as_ref()), message);
+            checks.add_fault(span(raw.time_factor.as_ref()), message);
             None
         }
     });
@@ -444,7 +444,7 @@ fn energy(raw: &RawEnergy, checks: &mut SettingsChecks<'_>) -> Option<EnergyPlan
                 }
                 EnergyPlanError::Profile(_) => span(raw.profile.as_ref()),
             };
-            checks.wrong(at, error.to_string());
+            checks.add_fault(at, error.to_string());
             None
         }
     }
@@ -483,7 +483,7 @@ fn listen(raw: Option<&Spanned<String>>, checks: &mut SettingsChecks<'_>) -> Opt
                  or \
                  \"[::1]:9750\", or \"off\""
             );
-            checks.wrong(span(raw), message);
+            checks.add_fault(span(raw), message);
             None
         }
     }

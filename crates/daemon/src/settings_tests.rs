@@ -121,7 +121,7 @@ fn all_values_that_are_wrong_are_told_at_once_in_the_order_of_the_file() {
     let text = "schema_version = 1\nperiod_seconds = 0\n[metrics]\nlisten = \"x\"\n[requests]\n\
         max_slices = 0\n";
     let error = parse(text).unwrap_err();
-    let lines: Vec<usize> = error.wrong.iter().map(|wrong| wrong.line).collect();
+    let lines: Vec<usize> = error.faults.iter().map(|wrong| wrong.line).collect();
     assert_eq!(lines, [2, 4, 6]);
 }
 

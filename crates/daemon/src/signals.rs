@@ -16,7 +16,7 @@ pub struct SignalFlags {
     /// The daemon is to stop.
     pub stop: Arc<AtomicBool>,
     /// Holds a byte after a signal, or when the guard has something to report.
-    pub woken: UnixStream,
+    pub wake_pipe: UnixStream,
     /// Writing to it wakes the main loop.
     pub waker: UnixStream,
 }
@@ -27,8 +27,8 @@ impl SignalFlags {
     /// # Errors
     /// If a socket cannot be made or a signal not handled.
     pub fn install() -> Result<Self> {
-        let (woken, waker) = UnixStream::pair().context("a pair of sockets")?;
-        woken.set_nonblocking(true).context("a socket")?;
+        let (wake_pipe, waker) = UnixStream::pair().context("a pair of sockets")?;
+        wake_pipe.set_nonblocking(true).context("a socket")?;
         waker.set_nonblocking(true).context("a socket")?;
         let (reload, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         for (signal, flag) in [(SIGHUP, &reload), (SIGTERM, &stop), (SIGINT, &stop)] {
@@ -36,12 +36,12 @@ impl SignalFlags {
             let waker = waker.try_clone().context("a socket")?;
             signal_hook::low_level::pipe::register(signal, waker).context("handling signals")?;
         }
-        Ok(Self { reload, stop, woken, waker })
+        Ok(Self { reload, stop, wake_pipe, waker })
     }
 
-    /// Empties [`Self::woken`].
+    /// Empties [`Self::wake_pipe`].
     pub fn drain(&self) {
         let mut bytes = [0; 64];
-        while (&self.woken).read(&mut bytes).is_ok_and(|read| read > 0) {}
+        while (&self.wake_pipe).read(&mut bytes).is_ok_and(|read| read > 0) {}
     }
 }

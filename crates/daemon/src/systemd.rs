@@ -39,33 +39,37 @@ pub fn status(text: &str) {
 /// The watchdog, if systemd wants one.
 #[derive(Debug)]
 pub struct SystemdWatchdog {
-    every: Option<Duration>,
+    interval: Option<Duration>,
     /// The daemon is not ready so far: systemd waits for it, but not for ever.
-    starting: AtomicBool,
-    last: Mutex<Instant>,
+    is_starting: AtomicBool,
+    last_notification: Mutex<Instant>,
 }
 
 impl SystemdWatchdog {
     /// As systemd's environment asks for.
     pub fn of_environment() -> Self {
         let every = sd_notify::watchdog_enabled().map(|limit| limit / 3);
-        Self { every, starting: AtomicBool::new(true), last: Mutex::new(Instant::now()) }
+        Self {
+            interval: every,
+            is_starting: AtomicBool::new(true),
+            last_notification: Mutex::new(Instant::now()),
+        }
     }
 
     /// The daemon is ready.
     pub fn started(&self) {
-        self.starting.store(false, Ordering::Relaxed);
+        self.is_starting.store(false, Ordering::Relaxed);
     }
 
     /// Notifies systemd that the daemon is alive, if that is due. Returns how long the next wait
     /// may
     /// be at most. While the daemon starts, this asks systemd for more time.
-    pub fn feed(&self) -> Duration {
-        let Some(every) = self.every else { return Duration::MAX };
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn notify_if_due(&self) -> Duration {
+        let Some(every) = self.interval else { return Duration::MAX };
+        let mut last = self.last_notification.lock().unwrap_or_else(PoisonError::into_inner);
         if last.elapsed() >= every {
             notify(&[NotifyState::Watchdog]);
-            if self.starting.load(Ordering::Relaxed) {
+            if self.is_starting.load(Ordering::Relaxed) {
                 let more = u32::try_from((every * 3).as_micros()).unwrap_or(u32::MAX);
                 notify(&[NotifyState::ExtendTimeoutUsec(more)]);
             }

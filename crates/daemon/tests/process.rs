@@ -37,9 +37,9 @@ fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
 /// A directory with settings, state and status.
 struct DaemonPlace {
     dir: tempfile::TempDir,
-    /// What systemd was told. It is read all the time, as systemd does: the queue is short, and
-    /// telling would wait.
-    told: Receiver<String>,
+    /// What systemd was notified of. It is read all the time, as systemd does: the queue is short,
+    /// and a notification would wait.
+    notifications: Receiver<String>,
 }
 
 struct DaemonProcess {
@@ -52,7 +52,7 @@ impl DaemonPlace {
     fn new(mode: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let notify = UnixDatagram::bind(dir.path().join("notify")).unwrap();
-        let (send, told) = mpsc::channel();
+        let (send, notifications) = mpsc::channel();
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(read) = notify.recv(&mut bytes) {
@@ -61,7 +61,7 @@ impl DaemonPlace {
                 }
             }
         });
-        let place = Self { dir, told };
+        let place = Self { dir, notifications };
         place.configure(mode, "");
         place
     }
@@ -115,9 +115,9 @@ impl DaemonPlace {
         })
     }
 
-    /// Waits until systemd was told this.
-    fn told(&self, word: &str) {
-        until(word, || self.told.try_iter().find(|told| told.contains(word)));
+    /// Waits until systemd was notified of this.
+    fn wait_notified(&self, word: &str) {
+        until(word, || self.notifications.try_iter().find(|text| text.contains(word)));
     }
 }
 
@@ -170,14 +170,14 @@ fn offline(status: &Value) -> u64 {
 fn systemd_is_told_that_it_is_ready_alive_reloading_and_stopping() {
     let place = DaemonPlace::new("on");
     let mut daemon = place.start(64);
-    place.told("READY=1");
-    place.told("WATCHDOG=1");
+    place.wait_notified("READY=1");
+    place.wait_notified("WATCHDOG=1");
     place.configure("observe", "");
     daemon.signal(Signal::HUP);
-    place.told("RELOADING=1\nMONOTONIC_USEC=");
-    place.told("READY=1\nSTATUS=observe");
+    place.wait_notified("RELOADING=1\nMONOTONIC_USEC=");
+    place.wait_notified("READY=1\nSTATUS=observe");
     daemon.signal(Signal::TERM);
-    place.told("STOPPING=1");
+    place.wait_notified("STOPPING=1");
     assert!(daemon.ends().success());
     assert!(place.status().is_none(), "a status of the past was left behind");
 }
@@ -196,7 +196,7 @@ fn settings_that_are_wrong_are_refused_at_reload_and_the_old_ones_stay() {
         fs::metadata(place.path("status.json")).unwrap().modified().unwrap() > steps
     });
     assert_eq!(status["mode"], "on");
-    // Room for a slice between the watermarks: only the machine tells how large one is.
+    // Room for a slice between the watermarks: only the machine knows how large one is.
     let text = fs::read_to_string(place.path("c.toml")).unwrap().replace("onn", "on").replacen(
         '\n',
         "\npolicy = \"watermarks\"\n",
@@ -232,8 +232,8 @@ fn stopping_wakes_slices_or_leaves_them_as_the_settings_say() {
         daemon.signal(Signal::TERM);
         daemon.says("stopped");
         assert!(daemon.ends().success());
-        let told = daemon.seen.iter().any(|line| line.contains("slices were woken"));
-        assert_eq!(told, woken, "{slices}: {:?}", daemon.seen);
+        let reported = daemon.seen.iter().any(|line| line.contains("slices were woken"));
+        assert_eq!(reported, woken, "{slices}: {:?}", daemon.seen);
     }
 }
 
@@ -360,7 +360,7 @@ fn a_machine_that_vanishes_is_waited_for() {
     daemon.says("the machine cannot be read");
     let status = place.status_when(&daemon, "the error", |status| status["machine"]["ok"] == false);
     assert!(status["why"].as_str().unwrap().contains("the device is gone"), "{status}");
-    place.told("READY=1");
+    place.wait_notified("READY=1");
     fs::remove_file(place.path("fail")).unwrap();
     place.status_when(&daemon, "slices off", |status| offline(status) > 0);
     fs::write(place.path("fail"), "gone again").unwrap();
@@ -404,9 +404,9 @@ fn prices_that_drift_are_offered_as_a_file_that_goes_when_they_hold_again() {
     let mut daemon = place.start(64);
     daemon.says("is out of date");
     assert!(!file.exists());
-    let told = daemon.says("no longer hold");
+    let line = daemon.says("no longer hold");
     let install = format!("ramslice-lab calibrate --from {} --install", file.display());
-    assert!(told.contains(&install), "{told}");
+    assert!(line.contains(&install), "{line}");
     let status =
         place.status_when(&daemon, "an offer", |status| !status["prices"]["install"].is_null());
     assert_eq!(
@@ -416,7 +416,8 @@ fn prices_that_drift_are_offered_as_a_file_that_goes_when_they_hold_again() {
     let saved: SamplesFile = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     let report = everyday(&saved.samples).unwrap();
     assert_eq!(report.is_better(), Some(true));
-    let refitted = serde_json::to_value(report.ours().coefficients_100cycles.parameters()).unwrap();
+    let refitted =
+        serde_json::to_value(report.fitted_model().coefficients_100cycles.parameters()).unwrap();
     for name in ["isolate_slice", "drop_page", "migrate_page"] {
         assert!(
             refitted[name].as_u64() > status["prices"]["price_parameters_100cycles"][name].as_u64()

@@ -5,7 +5,7 @@ use ramslice_types::Bytes;
 use crate::address_range::{AddressRange, covered, merged};
 use crate::findings::{GapKind, InputGap, MachineFindings};
 use crate::interleave::sets;
-use crate::read_inputs::{DMI_TABLE, MEMINFO, MPST, SRAT, TELLS_MPST, TELLS_SMBIOS};
+use crate::read_inputs::{DMI_TABLE, MEMINFO, MPST, SHOWS_MPST, SHOWS_SMBIOS, SRAT};
 
 /// Tables round sizes; a larger difference is a contradiction.
 const TOLERANCE: u64 = 64;
@@ -71,8 +71,8 @@ pub(crate) fn has_cache(findings: &MachineFindings) -> bool {
 /// Adds a gap for each contradiction.
 pub(crate) fn check(findings: &mut MachineFindings) {
     let mut gaps = Vec::new();
-    let mut contradiction = |input, path: &str, tells, detail: String| {
-        gaps.push(InputGap::new(GapKind::Contradictory, input, path, tells).because(detail));
+    let mut contradiction = |input, path: &str, shows, detail: String| {
+        gaps.push(InputGap::new(GapKind::Contradictory, input, path, shows).because(detail));
     };
     let modules = module_bytes(findings);
     // A cache has no addresses.
@@ -83,7 +83,7 @@ pub(crate) fn check(findings: &mut MachineFindings) {
     {
         let detail =
             format!("modules have {modules} (type 17), but addresses are for {mapped} (type 19)");
-        contradiction("memory size", DMI_TABLE, TELLS_SMBIOS, detail);
+        contradiction("memory size", DMI_TABLE, SHOWS_SMBIOS, detail);
     }
     if let Some(smbios) = &findings.smbios {
         for array in smbios.arrays.iter().filter(|array| array.system_memory) {
@@ -93,7 +93,7 @@ pub(crate) fn check(findings: &mut MachineFindings) {
                 let detail = format!(
                     "an array for at most {capacity} (type 16) has modules of {sum} (type 17)"
                 );
-                contradiction("memory size", DMI_TABLE, TELLS_SMBIOS, detail);
+                contradiction("memory size", DMI_TABLE, SHOWS_SMBIOS, detail);
             }
             if members().count() > usize::from(array.sockets) {
                 let detail = format!(
@@ -101,7 +101,7 @@ pub(crate) fn check(findings: &mut MachineFindings) {
                     array.sockets,
                     members().count()
                 );
-                contradiction("memory size", DMI_TABLE, TELLS_SMBIOS, detail);
+                contradiction("memory size", DMI_TABLE, SHOWS_SMBIOS, detail);
             }
         }
         let unknown = smbios
@@ -111,7 +111,7 @@ pub(crate) fn check(findings: &mut MachineFindings) {
         if let count @ 1.. = unknown.count() {
             let detail =
                 format!("{count} mappings (type 20) are of modules that are not there (type 17)");
-            contradiction("interleaving", DMI_TABLE, TELLS_SMBIOS, detail);
+            contradiction("interleaving", DMI_TABLE, SHOWS_SMBIOS, detail);
         }
     }
     if let (Some(modules), Some(managed)) = (without_cache, findings.mem_total_bytes) {
@@ -135,7 +135,7 @@ pub(crate) fn check(findings: &mut MachineFindings) {
             let detail = format!(
                 "modules have {modules} (SMBIOS), but memory controllers see {seen} (EDAC)"
             );
-            contradiction("memory size", DMI_TABLE, TELLS_SMBIOS, detail);
+            contradiction("memory size", DMI_TABLE, SHOWS_SMBIOS, detail);
         }
     }
     let domains = domains(findings);
@@ -151,7 +151,7 @@ pub(crate) fn check(findings: &mut MachineFindings) {
              their addresses (type 20)",
             alone.len()
         );
-        contradiction("interleaving", DMI_TABLE, TELLS_SMBIOS, detail);
+        contradiction("interleaving", DMI_TABLE, SHOWS_SMBIOS, detail);
     }
     for set in sets {
         let size: Bytes = set.sizes.iter().copied().sum();
@@ -159,7 +159,7 @@ pub(crate) fn check(findings: &mut MachineFindings) {
         if set.sizes.len() == set.modules.len() && differ(size, span) {
             let detail =
                 format!("addresses of {span} are mapped to modules of {size} (type 20 and 17)");
-            contradiction("interleaving", DMI_TABLE, TELLS_SMBIOS, detail);
+            contradiction("interleaving", DMI_TABLE, SHOWS_SMBIOS, detail);
         }
         let touched = domains.iter().filter(|domain| {
             domain.ranges.iter().any(|range| set.ranges.iter().any(|other| other.overlaps(*range)))
@@ -187,17 +187,17 @@ pub(crate) fn check(findings: &mut MachineFindings) {
         {
             let detail =
                 format!("power nodes have {}, but there is memory of {most}", covered(&nodes));
-            contradiction("MPST", MPST, TELLS_MPST, detail);
+            contradiction("MPST", MPST, SHOWS_MPST, detail);
         }
         for node in &mpst.nodes {
             if node.deepest().is_some_and(|state| state.saving_mw().is_none()) {
                 let detail = format!("node {} saves more than 100%", node.id);
-                contradiction("MPST", MPST, TELLS_MPST, detail);
+                contradiction("MPST", MPST, SHOWS_MPST, detail);
             }
         }
         if let Some((one, other)) = mpst.nesting().crossing {
             let detail = format!("nodes {one} and {other} share a part of their addresses");
-            contradiction("MPST", MPST, TELLS_MPST, detail);
+            contradiction("MPST", MPST, SHOWS_MPST, detail);
         }
     }
     findings.gaps.append(&mut gaps);

@@ -210,7 +210,7 @@ impl GapKind {
             Self::Permission => "permission denied",
             Self::Unreadable => "unreadable",
             Self::Absent => "absent",
-            Self::Silent => "not told",
+            Self::Silent => "not stated",
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::checks::{
 };
 use crate::findings::{GapKind, InputGap, MachineFindings};
 use crate::interleave::{InterleaveSet, sets};
-use crate::read_inputs::{DMI_TABLE, TELLS_SMBIOS};
+use crate::read_inputs::{DMI_TABLE, SHOWS_SMBIOS};
 use crate::smbios::{DramKind, MemoryDevice};
 
 /// Ranks of a module that does not report them: more than any module has by itself.
@@ -88,7 +88,7 @@ pub(crate) fn layout(findings: &MachineFindings) -> (MemoryLayout, Vec<InputGap>
     let mut gaps = Vec::new();
     let mut silent = |detail: &str| {
         gaps.push(
-            InputGap::new(GapKind::Silent, "SMBIOS", DMI_TABLE, TELLS_SMBIOS).because(detail),
+            InputGap::new(GapKind::Silent, "SMBIOS", DMI_TABLE, SHOWS_SMBIOS).because(detail),
         );
     };
     let modules: Vec<&MemoryDevice> = findings.modules().collect();

@@ -11,7 +11,7 @@ const DEVICE_TREE: &str = "sys/firmware/devicetree/base";
 const DMI_ID: &str = "sys/class/dmi/id";
 const XEN: &str = "sys/hypervisor/type";
 const VIRTIO: &str = "sys/bus/virtio/devices";
-const TELLS_VIRTUAL: &str = "whether this is a virtual machine, whose DRAM is the hypervisor's";
+const SHOWS_VIRTUAL: &str = "whether this is a virtual machine, whose DRAM is the hypervisor's";
 
 /// Makers and products that are virtual machines, by the beginning of a DMI text.
 const VIRTUAL_NAMES: [(&str, &str); 17] = [
@@ -47,8 +47,8 @@ pub(crate) fn device_tree(root: &SystemRoot, out: &mut MachineFindings) {
     match (model, compatible) {
         (Err(ReadProblem::Absent), Err(ReadProblem::Absent)) => {
             if out.smbios.is_none() && out.srat.is_none() {
-                let tells = "what board this is";
-                out.gaps.push(InputGap::new(GapKind::Absent, "device tree", DEVICE_TREE, tells));
+                let shows = "what board this is";
+                out.gaps.push(InputGap::new(GapKind::Absent, "device tree", DEVICE_TREE, shows));
             }
         }
         (model, compatible) => {
@@ -98,7 +98,7 @@ pub(crate) fn virtual_machine(root: &SystemRoot, out: &mut MachineFindings) {
         }
     }
     if texts.is_empty() {
-        out.gaps.push(InputGap::new(GapKind::Absent, "DMI names", DMI_ID, TELLS_VIRTUAL));
+        out.gaps.push(InputGap::new(GapKind::Absent, "DMI names", DMI_ID, SHOWS_VIRTUAL));
     }
     // Whole machines that clouds rent have the cloud's name, too.
     let metal = texts.iter().any(|(_, text)| text.contains(".metal"));
@@ -130,7 +130,7 @@ pub(crate) fn virtual_machine(root: &SystemRoot, out: &mut MachineFindings) {
     };
     if is == VirtualVerdict::Contradictory {
         let detail = "the processor denies a hypervisor, other signs are for one";
-        let gap = InputGap::new(GapKind::Contradictory, "virtual machine", CPUINFO, TELLS_VIRTUAL);
+        let gap = InputGap::new(GapKind::Contradictory, "virtual machine", CPUINFO, SHOWS_VIRTUAL);
         out.gaps.push(gap.because(detail));
     }
     out.virtual_machine = VirtualMachine { is, hypervisor, signs };
@@ -142,7 +142,7 @@ fn sign(path: &str, says: String, virtual_machine: Option<bool>, decides: bool) 
 
 /// The hypervisor flag of x86 processors.
 fn processor(root: &SystemRoot, out: &mut MachineFindings, signs: &mut Vec<VirtualSign>) {
-    let gap = |kind| InputGap::new(kind, "cpuinfo", CPUINFO, TELLS_VIRTUAL);
+    let gap = |kind| InputGap::new(kind, "cpuinfo", CPUINFO, SHOWS_VIRTUAL);
     match root.text(CPUINFO) {
         Err(problem) => out.gaps.push(gap(problem.into())),
         Ok(text) => {
@@ -206,7 +206,7 @@ pub(crate) fn give_back(root: &SystemRoot, out: &mut MachineFindings) {
         }
     }
     if out.virtual_machine.is != VirtualVerdict::No && out.give_back.is_empty() {
-        let tells = "by what this guest could give memory back";
-        out.gaps.push(InputGap::new(GapKind::Absent, "balloon or virtio-mem", VIRTIO, tells));
+        let shows = "by what this guest could give memory back";
+        out.gaps.push(InputGap::new(GapKind::Absent, "balloon or virtio-mem", VIRTIO, shows));
     }
 }

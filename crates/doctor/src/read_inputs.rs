@@ -18,25 +18,25 @@ pub(crate) const HMAT: &str = "sys/firmware/acpi/tables/HMAT";
 const HUGE_PAGE: &str = "sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
 
 /// Damage beyond this many places is only counted.
-const FLAWS_TOLD: usize = 3;
+const FLAWS_SHOWN: usize = 3;
 
 /// Reads everything.
 pub(crate) fn gather(root: &SystemRoot) -> MachineFindings {
     let mut out = MachineFindings::default();
     meminfo(root, &mut out);
-    let (text, tells) = (HUGE_PAGE, "the unit of slice sizes (2 MiB is taken)");
+    let (text, shows) = (HUGE_PAGE, "the unit of slice sizes (2 MiB is taken)");
     match root.text(text).map(|text| text.parse().ok().filter(|&bytes| bytes > 0)) {
         Ok(Some(bytes)) => out.pageblock_bytes = Some(Bytes(bytes)),
-        Ok(None) => out.gaps.push(InputGap::new(GapKind::Damaged, "huge pages", text, tells)),
-        Err(problem) => out.gaps.push(InputGap::new(problem.into(), "huge pages", text, tells)),
+        Ok(None) => out.gaps.push(InputGap::new(GapKind::Damaged, "huge pages", text, shows)),
+        Err(problem) => out.gaps.push(InputGap::new(problem.into(), "huge pages", text, shows)),
     }
-    out.smbios = table(root, &mut out.gaps, "SMBIOS", DMI_TABLE, TELLS_SMBIOS, |bytes| {
+    out.smbios = table(root, &mut out.gaps, "SMBIOS", DMI_TABLE, SHOWS_SMBIOS, |bytes| {
         let (smbios, flaws) = smbios::parse(bytes);
         (Some(smbios), flaws)
     });
-    out.mpst = table(root, &mut out.gaps, "MPST", MPST, TELLS_MPST, acpi::parse_mpst);
-    out.srat = table(root, &mut out.gaps, "SRAT", SRAT, TELLS_SRAT, acpi::parse_srat);
-    out.hmat = table(root, &mut out.gaps, "HMAT", HMAT, TELLS_HMAT, acpi::parse_hmat);
+    out.mpst = table(root, &mut out.gaps, "MPST", MPST, SHOWS_MPST, acpi::parse_mpst);
+    out.srat = table(root, &mut out.gaps, "SRAT", SRAT, SHOWS_SRAT, acpi::parse_srat);
+    out.hmat = table(root, &mut out.gaps, "HMAT", HMAT, SHOWS_HMAT, acpi::parse_hmat);
     sysfs::edac(root, &mut out);
     sysfs::cxl(root, &mut out);
     sysfs::dax(root, &mut out);
@@ -48,13 +48,13 @@ pub(crate) fn gather(root: &SystemRoot) -> MachineFindings {
     out
 }
 
-pub(crate) const TELLS_SMBIOS: &str = "which modules there are, of what kind, with how many \
+pub(crate) const SHOWS_SMBIOS: &str = "which modules there are, of what kind, with how many \
                                        ranks, and how addresses are interleaved over them";
-pub(crate) const TELLS_MPST: &str =
+pub(crate) const SHOWS_MPST: &str =
     "which address ranges the firmware can power down as one, and what that saves";
-const TELLS_SRAT: &str = "which addresses belong to which socket or memory device";
-const TELLS_HMAT: &str = "whether DRAM is a cache in front of other memory";
-const TELLS_MEMINFO: &str = "how much memory there is and how much of it is in use";
+const SHOWS_SRAT: &str = "which addresses belong to which socket or memory device";
+const SHOWS_HMAT: &str = "whether DRAM is a cache in front of other memory";
+const SHOWS_MEMINFO: &str = "how much memory there is and how much of it is in use";
 
 /// Reads a firmware table, and reports what is wrong with it.
 fn table<T>(
@@ -73,14 +73,14 @@ fn table<T>(
         }
         Ok(bytes) => {
             let (parsed, flaws) = parse(&bytes);
-            let more = flaws.len().saturating_sub(FLAWS_TOLD);
-            let mut told: Vec<String> =
-                flaws.iter().take(FLAWS_TOLD).map(TableFlaw::to_string).collect();
+            let more = flaws.len().saturating_sub(FLAWS_SHOWN);
+            let mut problems: Vec<String> =
+                flaws.iter().take(FLAWS_SHOWN).map(TableFlaw::to_string).collect();
             if more > 0 {
-                told.push(format!("{more} more"));
+                problems.push(format!("{more} more"));
             }
-            if !told.is_empty() {
-                gaps.push(gap(GapKind::Damaged).because(told.join("; ")));
+            if !problems.is_empty() {
+                gaps.push(gap(GapKind::Damaged).because(problems.join("; ")));
             }
             parsed
         }
@@ -88,7 +88,7 @@ fn table<T>(
 }
 
 fn meminfo(root: &SystemRoot, out: &mut MachineFindings) {
-    let gap = |kind| InputGap::new(kind, "meminfo", MEMINFO, TELLS_MEMINFO);
+    let gap = |kind| InputGap::new(kind, "meminfo", MEMINFO, SHOWS_MEMINFO);
     let text = match root.text(MEMINFO) {
         Ok(text) => text,
         Err(problem) => return out.gaps.push(gap(problem.into())),

@@ -99,7 +99,7 @@ pub(crate) fn advise(
     };
     if assumed {
         because.push_str(
-            ". No table tells where that begins: it is assumed that the topmost address bits \
+            ". No table says where that begins: it is assumed that the topmost address bits \
              choose it. Should a part be larger, several slices make one",
         );
     }

@@ -33,19 +33,19 @@ fn size(
     path: &str,
     unit: u64,
 ) -> Option<Bytes> {
-    let tells = "the size of this memory";
+    let shows = "the size of this memory";
     match root.text(path) {
         Ok(text) => match number(&text).and_then(|count| count.checked_mul(unit)) {
             Some(bytes) => Some(Bytes(bytes)),
             None => {
                 let detail = format!("it should hold a number but reads `{}`", text.escape_debug());
-                out.gaps.push(InputGap::new(GapKind::Damaged, input, path, tells).because(detail));
+                out.gaps.push(InputGap::new(GapKind::Damaged, input, path, shows).because(detail));
                 None
             }
         },
         Err(ReadProblem::Absent) => None,
         Err(problem) => {
-            out.gaps.push(InputGap::new(problem.into(), input, path, tells));
+            out.gaps.push(InputGap::new(problem.into(), input, path, shows));
             None
         }
     }
@@ -59,10 +59,10 @@ fn numbered(name: &str, prefix: &str) -> bool {
 
 /// Modules by memory controller.
 pub(crate) fn edac(root: &SystemRoot, out: &mut MachineFindings) {
-    let tells = "how many channels and modules the memory controllers see";
+    let shows = "how many channels and modules the memory controllers see";
     let controllers = match root.list(EDAC) {
         Ok(names) => names,
-        Err(problem) => return out.gaps.push(InputGap::new(problem.into(), "EDAC", EDAC, tells)),
+        Err(problem) => return out.gaps.push(InputGap::new(problem.into(), "EDAC", EDAC, shows)),
     };
     for controller in controllers.iter().filter(|name| numbered(name, "mc")) {
         let directory = format!("{EDAC}/{controller}");
@@ -84,7 +84,7 @@ pub(crate) fn edac(root: &SystemRoot, out: &mut MachineFindings) {
     }
     if out.edac.is_empty() {
         let detail = "no driver for this machine's memory controllers is loaded";
-        out.gaps.push(InputGap::new(GapKind::Absent, "EDAC", EDAC, tells).because(detail));
+        out.gaps.push(InputGap::new(GapKind::Absent, "EDAC", EDAC, shows).because(detail));
     }
 }
 
@@ -104,8 +104,8 @@ pub(crate) fn cxl(root: &SystemRoot, out: &mut MachineFindings) {
     let names = match root.list(CXL) {
         Ok(names) => names,
         Err(problem) => {
-            let tells = "CXL memory, which has DRAM and interleaving of its own";
-            return out.gaps.push(InputGap::new(problem.into(), "CXL", CXL, tells));
+            let shows = "CXL memory, which has DRAM and interleaving of its own";
+            return out.gaps.push(InputGap::new(problem.into(), "CXL", CXL, shows));
         }
     };
     for name in names {
@@ -135,8 +135,8 @@ pub(crate) fn dax(root: &SystemRoot, out: &mut MachineFindings) {
     let names = match root.list(DAX) {
         Ok(names) => names,
         Err(problem) => {
-            let tells = "memory that is set aside and cannot be packed";
-            return out.gaps.push(InputGap::new(problem.into(), "DAX", DAX, tells));
+            let shows = "memory that is set aside and cannot be packed";
+            return out.gaps.push(InputGap::new(problem.into(), "DAX", DAX, shows));
         }
     };
     // Without the driver there is none of these.
@@ -151,11 +151,11 @@ pub(crate) fn dax(root: &SystemRoot, out: &mut MachineFindings) {
 
 /// Memory blocks.
 pub(crate) fn hotplug(root: &SystemRoot, out: &mut MachineFindings) {
-    let tells = "whether a kernel without ramslice could take memory away, and in what units";
+    let shows = "whether a kernel without ramslice could take memory away, and in what units";
     let names = match root.list(MEMORY) {
         Ok(names) => names,
         Err(problem) => {
-            return out.gaps.push(InputGap::new(problem.into(), "memory hotplug", MEMORY, tells));
+            return out.gaps.push(InputGap::new(problem.into(), "memory hotplug", MEMORY, shows));
         }
     };
     let path = format!("{MEMORY}/block_size_bytes");
@@ -168,7 +168,7 @@ pub(crate) fn hotplug(root: &SystemRoot, out: &mut MachineFindings) {
     };
     if block.is_none() {
         out.gaps.push(
-            InputGap::new(GapKind::Damaged, "memory hotplug", &path, tells)
+            InputGap::new(GapKind::Damaged, "memory hotplug", &path, shows)
                 .because("no size of a block"),
         );
     }
@@ -186,7 +186,7 @@ pub(crate) fn hotplug(root: &SystemRoot, out: &mut MachineFindings) {
 /// way.
 pub(crate) fn ramslice(root: &SystemRoot, out: &mut MachineFindings) {
     let path = |name: &str| format!("{RAMSLICE}/{name}");
-    let tells = "the slices and the power driver of the running kernel";
+    let shows = "the slices and the power driver of the running kernel";
     let enabled = match root.text(&path("enabled")) {
         Ok(text) => match text.as_str() {
             "0" => Some(false),
@@ -198,14 +198,14 @@ pub(crate) fn ramslice(root: &SystemRoot, out: &mut MachineFindings) {
                 problem.into(),
                 "ramslice",
                 &path("enabled"),
-                tells,
+                shows,
             ));
         }
     };
     let power_driver = root.text(&path("power_driver")).ok();
     let slice_bytes = size(root, out, "ramslice", &path("slice_bytes"), 1);
     if enabled.is_none() || (enabled == Some(true) && power_driver.is_none()) {
-        out.gaps.push(InputGap::new(GapKind::Damaged, "ramslice", RAMSLICE, tells));
+        out.gaps.push(InputGap::new(GapKind::Damaged, "ramslice", RAMSLICE, shows));
     }
     out.ramslice = Some(RamsliceFindings { enabled, slice_bytes, power_driver });
 }

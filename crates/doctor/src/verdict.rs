@@ -330,17 +330,17 @@ fn modules(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict
 
 /// DRAM that is there but not in the figures, and why.
 fn left_out(parts: &MemoryLayout) -> Option<String> {
-    let told = [
+    let excluded = [
         (parts.cache_bytes, "is a cache before other memory and has no addresses (HMAT)"),
         (parts.set_aside_bytes, "is set aside for direct access (DAX)"),
     ];
-    let told: Vec<String> = told
+    let excluded: Vec<String> = excluded
         .into_iter()
         .filter(|(size, _)| *size > Bytes::ZERO)
         .map(|(size, why)| format!("{size} {why}"))
         .collect();
-    (!told.is_empty())
-        .then(|| format!("Of the DRAM, {}: that cannot be packed.", told.join(", and ")))
+    (!excluded.is_empty())
+        .then(|| format!("Of the DRAM, {}: that cannot be packed.", excluded.join(", and ")))
 }
 
 /// Where memory is, by the best table there is.
@@ -432,12 +432,12 @@ fn drivers(findings: &mut MachineFindings, parts: &MemoryLayout, verdict: &mut P
             "tables say that nothing can be powered down, the power driver `{driver}` says \
              otherwise"
         );
-        let tells = "what the hardware can do";
+        let shows = "what the hardware can do";
         let gap = InputGap::new(
             GapKind::Contradictory,
             "power driver",
             "sys/kernel/mm/ramslice/power_driver",
-            tells,
+            shows,
         );
         findings.gaps.push(gap.because(detail));
         let before = std::mem::replace(

@@ -13,7 +13,7 @@ fn high_end(report: &DoctorReport) -> u64 {
     high_bytes.0 / GIB
 }
 
-fn told(report: &DoctorReport, words: &str) -> bool {
+fn gives_reason(report: &DoctorReport, words: &str) -> bool {
     report.verdict.because.iter().any(|text| text.contains(words))
 }
 
@@ -47,7 +47,7 @@ fn dram_that_is_all_a_cache_is_nothing_to_power_down() {
             "{}",
             report.verdict.headline
         );
-        assert!(told(&report, "64 GiB is a cache"));
+        assert!(gives_reason(&report, "64 GiB is a cache"));
         let contradicts = report.gaps.iter().any(|gap| gap.input == "memory size");
         assert_eq!(contradicts, persistent == 0, "{:?}", report.gaps);
     }
@@ -61,14 +61,14 @@ fn a_cache_that_is_a_part_of_the_dram_leaves_the_rest() {
     let report = server(64, 512, 500).table("HMAT", &hmat(&[(0, 32)])).report(None);
     assert_eq!(high_end(&report), 32 - 16);
     assert_eq!(report.verdict.total.unwrap().high_bytes, Bytes(32 * GIB));
-    assert!(told(&report, "32 GiB is a cache"));
+    assert!(gives_reason(&report, "32 GiB is a cache"));
 }
 
 #[test]
 fn a_cache_beside_the_modules_takes_nothing_from_them() {
     let report = server(64, 0, 60).table("HMAT", &hmat(&[(0, 16)])).report(None);
     assert_eq!(high_end(&report), 48);
-    assert!(!told(&report, "is a cache"), "{:?}", report.verdict.because);
+    assert!(!gives_reason(&report, "is a cache"), "{:?}", report.verdict.because);
 }
 
 fn dax(machine: TestMachine, name: &str, gib: u64) -> TestMachine {
@@ -90,7 +90,7 @@ fn dram_that_is_set_aside_is_not_packed() {
     let report = dax(dax(laptop(22), "dax0.0", 32), "dax1.0", 8).report(None);
     // An eighth of a module stays with the kernel.
     assert_eq!(high_end(&report), 64 - 40 - 4);
-    assert!(told(&report, "40 GiB is set aside for direct access (DAX)"));
+    assert!(gives_reason(&report, "40 GiB is set aside for direct access (DAX)"));
     assert!(report.gaps.iter().all(|gap| gap.input != "memory size"), "{:?}", report.gaps);
     // With the driver that makes memory of it, the kernel has one of them.
     let managed = dax(dax(laptop(54), "dax0.0", 32), "dax1.0", 8)

@@ -143,13 +143,13 @@ pub enum RestoreError {
     },
     /// Of another policy.
     #[error(
-        "the saved state is of the policy {found}, not {wanted}: remove it, or choose that policy"
+        "the saved state is of the policy {found}, not {expected}: remove it, or choose that policy"
     )]
     Kind {
         /// The policy that it is of.
         found: PolicyKind,
         /// The policy that was chosen.
-        wanted: PolicyKind,
+        expected: PolicyKind,
     },
 }
 
@@ -163,7 +163,7 @@ impl SavedPolicy {
     ///
     /// # Errors
     /// If it is damaged, or of another version or policy.
-    pub fn restore(text: &str, wanted: PolicyKind) -> Result<AnyPolicy, RestoreError> {
+    pub fn restore(text: &str, expected: PolicyKind) -> Result<AnyPolicy, RestoreError> {
         // Another version may have other fields: naming the version says more than naming a missing
         // field.
         let SavedHeader { state_version: found } = serde_json::from_str(text)?;
@@ -172,7 +172,7 @@ impl SavedPolicy {
         }
         let Self { policy, .. } = serde_json::from_str(text)?;
         match policy.kind() {
-            found if found != wanted => Err(RestoreError::Kind { found, wanted }),
+            found if found != expected => Err(RestoreError::Kind { found, expected }),
             _ => Ok(policy),
         }
     }

@@ -91,7 +91,7 @@ pub fn drive(
             let outcome = carry_out(&mut state, request, needed, economics);
             events.push(PolicyEvent::Finished { op: request.op, outcome });
         }
-        state.earn();
+        state.add_savings();
         series.needed.push(needed);
         on.push(state.on());
         watch(index, &decision, &state);

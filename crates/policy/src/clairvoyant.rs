@@ -6,9 +6,10 @@
 //! offline when the gap begins and wakes on demand when it ends, or not at all:
 //!
 //! ```text
-//! max(0, n * saving - emptying - waking)          no waking at the end of the series; `empty` instead
-//!                                                 of `emptying` for a level not used since the start
+//! max(0, n * saving - emptying - waking)
 //! ```
+//! without `waking` at the end of the series, and with `empty` instead of `emptying` for a level
+//! that was not used since the start.
 //!
 //! A gap cannot be used better: waking in it only to go offline again costs and saves nothing. The
 //! best schedules of levels fit together, because a lower level is needed whenever a higher one is:

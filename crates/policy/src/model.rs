@@ -166,7 +166,7 @@ impl ModelState {
     }
 
     /// Ends a step: slices that are off earn.
-    pub fn earn(&mut self) {
+    pub fn add_savings(&mut self) {
         self.account.saved += f64::from(self.off()) * self.costs.saving;
     }
 }
@@ -183,7 +183,7 @@ pub fn account(
         state.demand(needed);
         state.switch_off(on.max(needed));
         state.wake(on);
-        state.earn();
+        state.add_savings();
     }
     *state.account()
 }

@@ -80,9 +80,9 @@ struct RepairPass {
 struct RepairPlan {
     empty: u32,
     /// Slices, with the expected and the highest cost of each.
-    chosen: Vec<(SliceId, Price, Option<Price>)>,
-    moved: Pages,
-    spent: Price,
+    chosen_slices: Vec<(SliceId, Price, Option<Price>)>,
+    moved_pages: Pages,
+    spent_price: Price,
     /// Slices in use that hold nothing unmovable; of these at rest; of these too full.
     slices: u32,
     resting: u32,
@@ -105,7 +105,7 @@ impl RepairPolicy {
         for event in seen.events {
             match event {
                 PolicyEvent::Finished { op: RequestOp::Offline(id), outcome } => {
-                    self.finished(*id, outcome, seen.time);
+                    self.record_failure(*id, outcome, seen.time);
                 }
                 PolicyEvent::Finished { op: RequestOp::OfflineFree, outcome } => {
                     self.pass.done += outcome.slices_done;
@@ -126,7 +126,7 @@ impl RepairPolicy {
         }
     }
 
-    fn finished(&mut self, slice: SliceId, outcome: &RequestOutcome, now: Duration) {
+    fn record_failure(&mut self, slice: SliceId, outcome: &RequestOutcome, now: Duration) {
         self.pass.done += outcome.slices_done;
         if outcome.slices_done > 0 {
             self.failed.retain(|failed| failed.slice != slice);
@@ -149,7 +149,7 @@ impl RepairPolicy {
     }
 
     /// Failed, and is left alone for a while.
-    fn rests(&self, slice: SliceId, now: Duration) -> bool {
+    fn is_resting(&self, slice: SliceId, now: Duration) -> bool {
         let place = self.failed.binary_search_by_key(&slice, |failed| failed.slice);
         place.is_ok_and(|at| self.failed[at].until > now)
     }
@@ -166,7 +166,7 @@ impl RepairPolicy {
     }
 
     /// Pages that emptying a slice moves, as far as known.
-    fn to_move(&self, row: &SliceRow) -> Pages {
+    fn pages_to_move(&self, row: &SliceRow) -> Pages {
         match self.config.candidates {
             CandidateRule::Paper => row.present - row.free,
             CandidateRule::Price => row.present - row.free - row.freeable,
@@ -181,9 +181,9 @@ impl RepairPolicy {
         let mut free = totals.free;
         for row in seen.rows.iter().filter(|row| row.is_empty()) {
             let price = row.price.unwrap_or_default();
-            if free >= floor + row.present && plan.spent.0.saturating_add(price.0) <= budget {
+            if free >= floor + row.present && plan.spent_price.0.saturating_add(price.0) <= budget {
                 (free, plan.empty) = (free - row.present, plan.empty + 1);
-                plan.spent += price;
+                plan.spent_price += price;
             }
         }
         let pool =
@@ -194,13 +194,13 @@ impl RepairPolicy {
         // pages.
         let mut room: Pages = candidates.iter().map(|row| row.free).sum();
         candidates.retain(|row| {
-            let rests = self.rests(row.id, seen.time);
+            let rests = self.is_resting(row.id, seen.time);
             plan.resting += u32::from(rests);
             !rests
         });
         if self.config.candidates == CandidateRule::Price {
             candidates.retain(|row| {
-                let full = self.to_move(row).share_of(row.present) > self.config.max_share;
+                let full = self.pages_to_move(row).share_of(row.present) > self.config.max_share;
                 plan.full += u32::from(full);
                 !full
             });
@@ -214,32 +214,32 @@ impl RepairPolicy {
         let places = candidates.iter().enumerate();
         let places = places.map(|(at, row)| Reverse((place(row), Reverse(row.id), at)));
         let mut places: BinaryHeap<_> = places.collect();
-        while plan.chosen.len() < self.config.max_slices as usize {
+        while plan.chosen_slices.len() < self.config.max_slices as usize {
             let Some(Reverse((_, _, at))) = places.pop() else { break };
             let row = candidates[at];
-            let (moved, price) = (self.to_move(row), row.price.unwrap_or_default());
+            let (moved, price) = (self.pages_to_move(row), row.price.unwrap_or_default());
             let gained = row.present - row.free - moved;
             let fits = match self.config.candidates {
                 // The next ones hold more, and there would be less room.
                 CandidateRule::Paper if room < row.free + moved => break,
                 _ => free + gained >= floor + row.present,
             };
-            if !fits || plan.spent.0.saturating_add(price.0) > budget {
+            if !fits || plan.spent_price.0.saturating_add(price.0) > budget {
                 continue;
             }
             room = room.saturating_sub(row.free + moved);
             free = free + gained - row.present;
-            plan.spent += price;
-            plan.moved += moved;
-            plan.chosen.push((row.id, price, self.most(row, price)));
+            plan.spent_price += price;
+            plan.moved_pages += moved;
+            plan.chosen_slices.push((row.id, price, self.max_price(row, price)));
         }
         plan
     }
 
     /// The highest cost of emptying a slice: as if it had as many pages to move as is allowed.
     /// Pages that the previous request moved may be here, and would be moved again.
-    fn most(&self, row: &SliceRow, price: Price) -> Option<Price> {
-        let share = self.to_move(row).share_of(row.present);
+    fn max_price(&self, row: &SliceRow, price: Price) -> Option<Price> {
+        let share = self.pages_to_move(row).share_of(row.present);
         let limited = self.config.candidates == CandidateRule::Price && share > 0.0;
         let room = (self.config.max_share / share).max(1.0) * OVER_SHARE;
         limited.then_some(Price((price.0 as f64 * room) as u64))
@@ -248,13 +248,14 @@ impl RepairPolicy {
     /// The requests of a plan. Each slice may cost its price and its part of the rest, so that all
     /// stay within the budget.
     fn requests(&self, plan: &RepairPlan) -> Vec<Request> {
-        let mut requests = Vec::with_capacity(plan.chosen.len() + 1);
+        let mut requests = Vec::with_capacity(plan.chosen_slices.len() + 1);
         if plan.empty > 0 {
             requests.push(offline_empty(plan.empty));
         }
         let (budget, cache) = (Budget::from(self.config.budget), self.cache());
-        let left = budget.raw().saturating_sub(plan.spent.0) / plan.chosen.len().max(1) as u64;
-        for &(id, price, most) in &plan.chosen {
+        let left = budget.raw().saturating_sub(plan.spent_price.0)
+            / plan.chosen_slices.len().max(1) as u64;
+        for &(id, price, most) in &plan.chosen_slices {
             let part = match budget {
                 Budget::Unlimited => None,
                 Budget::Limited(_) => Some(Price(price.0.saturating_add(left))),
@@ -301,8 +302,8 @@ impl Policy for RepairPolicy {
             let RepairPlan { slices, resting, full, .. } = plan;
             return PolicyDecision::rest(DecisionReason::Packed { slices, resting, full });
         }
-        let slices = plan.chosen.len() as u32;
-        let why = DecisionReason::Repairs { empty: plan.empty, slices, pages: plan.moved };
+        let slices = plan.chosen_slices.len() as u32;
+        let why = DecisionReason::Repairs { empty: plan.empty, slices, pages: plan.moved_pages };
         PolicyDecision { requests, why, forecast: None }
     }
 }

@@ -1,8 +1,8 @@
 //! `watermarks`: four watermarks with a time-out (Kanpur report, section 3.4).
 //!
 //! ```text
-//! wake a slice          if free + cache < CACHE_FREE_LOW and free < FREE_LOW          the lowest that is off
-//! switch a slice off    if free + cache > CACHE_FREE_HIGH or free > FREE_HIGH         the highest that is on
+//! wake the lowest offline slice          if free + cache < CACHE_FREE_LOW and free < FREE_LOW
+//! switch off the highest online slice    if free + cache > CACHE_FREE_HIGH or free > FREE_HIGH
 //! ```
 //!
 //! `free` is free online memory, `cache` all page cache. One slice at a time, and then nothing for

@@ -117,7 +117,7 @@ fn gaps_that_barely_pay_are_used_at_once_when_they_are_known() {
 #[test]
 fn days_that_repeat_teach_what_gaps_alone_do_not() {
     // The same day again and again; its gaps are short or long by chance, so that only the time of
-    // day tells which.
+    // day shows which.
     let economics = economics();
     let break_even = economics.break_even_of_emptying().0 / 30.0;
     let mut chance = SplitMix64::new(FRESH);

@@ -328,8 +328,14 @@ proptest! {
             let cache = (used as f64 * cache_share) as u64;
             let decision = step(&mut policy, round * 30, &look(on, used, cache));
             match decision.requests.first().map(|request| request.op) {
-                Some(RequestOp::Offline(_)) if u64::from(on - 1) * 512 >= used => { on -= 1; directions.push(-1); }
-                Some(RequestOp::Online(_)) => { on += 1; directions.push(1); }
+                Some(RequestOp::Offline(_)) if u64::from(on - 1) * 512 >= used => {
+                    on -= 1;
+                    directions.push(-1);
+                }
+                Some(RequestOp::Online(_)) => {
+                    on += 1;
+                    directions.push(1);
+                }
                 _ => {}
             }
         }

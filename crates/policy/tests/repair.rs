@@ -311,7 +311,8 @@ proptest! {
         // What may be spent: the budgets of all requests, and empty slices at their price.
         if let Some(budget) = budget {
             let each = requests.iter().filter(|request| request.op != RequestOp::OfflineFree);
-            prop_assert!(each.map(|request| request.budget.raw()).sum::<u64>() + empty * 1000 <= budget);
+            let spent: u64 = each.map(|request| request.budget.raw()).sum();
+            prop_assert!(spent + empty * 1000 <= budget);
         } else if paper {
             prop_assert!(requests.iter().all(|request| request.budget == Budget::Unlimited));
         }
@@ -332,7 +333,8 @@ proptest! {
         let chosen = || ids.iter().map(|&id| slices[id as usize]);
         prop_assert!(chosen().all(|one| one.user && !one.off && one.movable + one.cache > 0));
         // What stays free, of memory that is on, when all has been done.
-        let free: u64 = slices.iter().filter(|one| !one.off).map(|one| FRAMES - one.movable - one.cache).sum();
+        let online = slices.iter().filter(|one| !one.off);
+        let free: u64 = online.map(|one| FRAMES - one.movable - one.cache).sum();
         let dropped: u64 = if paper { 0 } else { chosen().map(|one| one.cache).sum() };
         let gone = FRAMES * (empty + ids.len() as u64);
         if !requests.is_empty() {
@@ -354,7 +356,9 @@ proptest! {
         let mut config = config(if paper { CandidateRule::Paper } else { CandidateRule::Price });
         config.repair.budget = BudgetLimit(None);
         config.repair.max_share = 1.0;
-        let place = |one: &SlicePages| if paper { one.movable + one.cache } else { one.movable * 130 + one.cache * 39 };
+        let place = |one: &SlicePages| {
+            if paper { one.movable + one.cache } else { one.movable * 130 + one.cache * 39 }
+        };
         let ids = emptied(&first(&config, &slices));
         let places: Vec<u64> = ids.iter().map(|&id| place(&slices[id as usize])).collect();
         prop_assert!(places.is_sorted());

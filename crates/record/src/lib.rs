@@ -18,22 +18,27 @@ mod part;
 mod proc_statistics;
 mod reader;
 mod recorder;
+mod recording_dir;
 mod recording_info;
+mod recording_part;
 mod replay;
 mod schema;
+mod snapshot_rows;
+mod table_rows;
 pub mod tables;
 mod trace;
 mod writer;
 
 pub use clock::ClockReading;
 pub use error::{ReadError, WriteError};
-pub use reader::{CheckFindings, LocatedRow, Recording, TableRows};
+pub use reader::{CheckFindings, Recording};
 pub use recorder::{
     EventsSource, KernelPaths, MOST_PART_AGE, Recorder, RecorderOptions, RecordingSummary,
 };
 pub use recording_info::{PlatformInfo, RecordingEnd, RecordingInfo};
 pub use replay::RecordedMachines;
 pub use schema::{TableRow, WallTime};
+pub use table_rows::{LocatedRow, TableRows};
 pub use tables::RecordingTable;
 pub use writer::RowBatch;
 

@@ -1,14 +1,12 @@
 //! The recorder: reads the machine on schedule, and hands rows to the thread that writes.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ramslice_types::{
     Backend, BackendInfo, MachineState, PriceParameter, SliceId, SliceSnapshot, SliceState,
-    WorkCounters,
 };
-use rustix::fs::FlockOperation;
 use tracing::info;
 
 use crate::cache_use;
@@ -18,10 +16,11 @@ use crate::error::WriteError;
 use crate::filesystem_usage;
 use crate::part;
 use crate::proc_statistics;
-use crate::reader::Recording;
+use crate::recording_dir;
 use crate::recording_info::{RecordingEnd, RecordingInfo};
 use crate::schema::ColumnText;
-use crate::tables::{Event, Meminfo, RecordingTable, Sample, Slice, Vmstat, Zone, signed};
+use crate::snapshot_rows::{fill_machine, fill_work, slice_row, zone_row};
+use crate::tables::{Event, Meminfo, Sample, Vmstat};
 use crate::trace::TraceInstance;
 use crate::writer::{PartWriter, RowBatch};
 
@@ -121,11 +120,11 @@ pub struct Recorder<'a> {
     states: Vec<(SliceId, SliceState)>,
     /// Number of the next sample and of the next event.
     next: (i64, i64),
-    due: Instant,
+    next_sample: Instant,
     census: Option<CensusSchedule>,
     missed_since: i64,
-    missed: i64,
-    lost: i64,
+    missed_samples: i64,
+    lost_events: i64,
     /// Locked until the end, so that no other recorder writes there.
     _lock: File,
 }
@@ -147,10 +146,11 @@ impl<'a> Recorder<'a> {
         if let (Some(_), Some(backend)) = (census, backend) {
             census_rows::probe(backend)?;
         }
-        let lock = claim(&options.dir, census.is_some())?;
+        let lock = recording_dir::lock_directory(&options.dir, census.is_some())?;
         let mut about = RecordingInfo::of_system(&sources.root);
-        let (number, next) = continued(&options, &about)?;
-        clean(&options.dir)?;
+        let (number, next) =
+            recording_dir::next_numbers(&options.dir, options.append, &about.boot_id)?;
+        recording_dir::remove_temporaries(&options.dir)?;
         let trace = match (backend, &sources.tracefs) {
             (Some(_), Some(tracefs)) => TraceInstance::start(tracefs)
                 .inspect_err(|error| info!(%error, "no trace events: comparing states instead"))
@@ -193,11 +193,11 @@ impl<'a> Recorder<'a> {
             writer,
             states,
             next,
-            due,
+            next_sample: due,
             census: census.map(CensusSchedule::new),
             missed_since: 0,
-            missed: 0,
-            lost: 0,
+            missed_samples: 0,
+            lost_events: 0,
             _lock: lock,
         };
         recorder.note("recording began")?;
@@ -219,21 +219,24 @@ impl<'a> Recorder<'a> {
     pub fn tick(&mut self) -> Result<Duration, WriteError> {
         let now = Instant::now();
         let count = self.census.as_ref().is_some_and(|due| now >= due.at());
-        if now >= self.due {
-            self.look(count)?;
+        if now >= self.next_sample {
+            self.read_machine(count)?;
             // Whole intervals that passed meanwhile are not made up for: their moments are gone.
-            self.due += self.options.every;
+            self.next_sample += self.options.every;
             let now = Instant::now();
-            while self.due + self.options.every <= now {
-                self.due += self.options.every;
+            while self.next_sample + self.options.every <= now {
+                self.next_sample += self.options.every;
                 self.missed_since += 1;
             }
         } else if count {
-            self.look(true)?;
+            self.read_machine(true)?;
         } else if self.trace.is_some() {
-            self.drain()?;
+            self.drain_trace()?;
         }
-        let next = self.census.as_ref().map_or(self.due, |census| census.at().min(self.due));
+        let next = self
+            .census
+            .as_ref()
+            .map_or(self.next_sample, |census| census.at().min(self.next_sample));
         Ok(next.saturating_duration_since(Instant::now()))
     }
 
@@ -243,13 +246,13 @@ impl<'a> Recorder<'a> {
             return Ok(());
         };
         let snapshot = backend.snapshot()?;
-        self.compare(&snapshot)
+        self.compare_states(&snapshot)
     }
 
     /// Adds a remark of the recorder's own.
     pub fn note(&mut self, text: impl Into<ColumnText>) -> Result<(), WriteError> {
         // In order: what the kernel has said came before.
-        self.drain()?;
+        self.drain_trace()?;
         let now = ClockReading::now();
         let (boottime_us, realtime_us) = (now.boottime_us, now.realtime);
         let (source, kind, text) = ("recorder".into(), "note".into(), Some(text.into()));
@@ -269,7 +272,7 @@ impl<'a> Recorder<'a> {
         reason: &str,
         command_status: Option<i32>,
     ) -> Result<RecordingSummary, WriteError> {
-        let mut result = self.look(self.census.is_some());
+        let mut result = self.read_machine(self.census.is_some());
         if result.is_ok() {
             result = self.note(format!("recording ended: {reason}"));
         }
@@ -287,9 +290,9 @@ impl<'a> Recorder<'a> {
             reason: reason.to_owned(),
             command_status,
             samples: self.next.0,
-            missed_samples: self.missed,
+            missed_samples: self.missed_samples,
             events: self.next.1,
-            lost_events: self.lost,
+            lost_events: self.lost_events,
         };
         let path = self.options.dir.join(part::MANIFEST);
         let mut manifest: serde_json::Value = fs::read_to_string(&path)
@@ -308,12 +311,12 @@ impl<'a> Recorder<'a> {
     /// # Errors
     /// If the machine cannot be looked at, or nothing can be written any more.
     pub fn sample(&mut self) -> Result<(), WriteError> {
-        self.look(false)
+        self.read_machine(false)
     }
 
     /// Takes a sample, with a census if `count`.
-    fn look(&mut self, count: bool) -> Result<(), WriteError> {
-        self.drain()?;
+    fn read_machine(&mut self, count: bool) -> Result<(), WriteError> {
+        self.drain_trace()?;
         let begun = Instant::now();
         let now = ClockReading::now();
         let mut batch = RowBatch { made: Some(begun), ..RowBatch::default() };
@@ -321,11 +324,11 @@ impl<'a> Recorder<'a> {
         let mut row = Sample { sample, boottime_us, realtime_us, ..Sample::default() };
         let mut seen = None;
         if let Some(backend) = self.backend {
-            let (snapshot, info) = stable(backend)?;
+            let (snapshot, info) = stable_snapshot(backend)?;
             let zones = backend.zones()?;
             batch.zones = zones.iter().map(|zone| zone_row(zone, &row)).collect();
             batch.slices = snapshot.slices.iter().map(|slice| slice_row(slice, &row)).collect();
-            fill(&mut row, &snapshot, &info);
+            fill_machine(&mut row, &snapshot, &info);
             // Next to the snapshot. Only root may read them: without, the columns stay null.
             if let Ok(work) = backend.work() {
                 fill_work(&mut row, &work);
@@ -336,7 +339,7 @@ impl<'a> Recorder<'a> {
                 (row.referenced_cache_pages, row.busy_cache_pages) = (Some(once), Some(busy));
             }
             if self.events_source == EventsSource::Poll {
-                self.compare(&snapshot)?;
+                self.compare_states(&snapshot)?;
             }
             seen = count.then(|| (backend, machine(info, zones, snapshot)));
         }
@@ -349,13 +352,13 @@ impl<'a> Recorder<'a> {
         }
         row.sampling_us = i64::try_from(begun.elapsed().as_micros()).unwrap_or(i64::MAX);
         row.missed_samples = std::mem::take(&mut self.missed_since);
-        self.missed += row.missed_samples;
+        self.missed_samples += row.missed_samples;
         if let Some((backend, machine)) = seen {
             let mut drained = Instant::now();
             census_rows::take(backend, &machine, &mut batch, &mut row, || {
                 if drained.elapsed() >= BETWEEN {
                     drained = Instant::now();
-                    self.drain()?;
+                    self.drain_trace()?;
                 }
                 Ok(())
             })?;
@@ -368,10 +371,10 @@ impl<'a> Recorder<'a> {
         self.writer.send(batch)
     }
 
-    fn drain(&mut self) -> Result<(), WriteError> {
+    fn drain_trace(&mut self) -> Result<(), WriteError> {
         let Some(trace) = &mut self.trace else { return Ok(()) };
         let events = trace.drain(&ClockReading::now());
-        self.lost += events.iter().filter_map(|event| event.lost_events).sum::<i64>();
+        self.lost_events += events.iter().filter_map(|event| event.lost_events).sum::<i64>();
         self.events(events)
     }
 
@@ -387,7 +390,7 @@ impl<'a> Recorder<'a> {
     }
 
     /// Events of what differs from the states last seen.
-    fn compare(&mut self, snapshot: &SliceSnapshot) -> Result<(), WriteError> {
+    fn compare_states(&mut self, snapshot: &SliceSnapshot) -> Result<(), WriteError> {
         let states = states_of(snapshot);
         let before = std::mem::replace(&mut self.states, states);
         let now = ClockReading::now();
@@ -411,7 +414,7 @@ impl<'a> Recorder<'a> {
 }
 
 /// A snapshot and the slice size that it has: one may change between two calls.
-fn stable(backend: &dyn Backend) -> Result<(SliceSnapshot, BackendInfo), WriteError> {
+fn stable_snapshot(backend: &dyn Backend) -> Result<(SliceSnapshot, BackendInfo), WriteError> {
     let mut info = backend.info()?;
     loop {
         let snapshot = backend.snapshot()?;
@@ -445,164 +448,4 @@ fn states_of(snapshot: &SliceSnapshot) -> Vec<(SliceId, SliceState)> {
 
 fn whole_us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn fill(row: &mut Sample, snapshot: &SliceSnapshot, info: &BackendInfo) {
-    row.monotonic_us = Some(i64::try_from(snapshot.time.as_micros()).unwrap_or(i64::MAX));
-    row.event_seq = Some(signed(snapshot.event_seq));
-    row.slice_bytes = Some(signed(info.slice_bytes.0));
-    row.nr_slices = i64::try_from(snapshot.slices.len()).ok();
-    row.managed_pages = Some(signed(info.managed_pages.0));
-    row.free_pages = Some(signed(info.free_pages.0));
-    row.offline_pages = Some(signed(info.offline_pages.0));
-    row.quarantined_pages = Some(signed(info.quarantined_pages.0));
-    row.held_pages = Some(signed(info.held_pages.0));
-}
-
-fn fill_work(row: &mut Sample, work: &WorkCounters) {
-    row.tried_slices = Some(signed(work.tried_slices));
-    row.emptied_slices = Some(signed(work.emptied_slices));
-    row.woken_slices = Some(signed(work.woken_slices));
-    row.migrated_pages = Some(signed(work.migrated_pages.0));
-    row.dropped_pages = Some(signed(work.dropped_pages.0));
-    row.target_free_pages = Some(signed(work.target_free_pages.0));
-    row.target_cache_pages = Some(signed(work.target_cache_pages.0));
-    row.price_predicted_100cycles = Some(signed(work.price_predicted.0));
-    row.price_measured_100cycles = Some(signed(work.price_measured.0));
-    row.page_faults = Some(signed(work.page_faults));
-    row.allocated_pages = Some(signed(work.allocated_pages.0));
-}
-
-fn zone_row(zone: &ramslice_types::Zone, at: &Sample) -> Zone {
-    let small = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
-    Zone {
-        sample: at.sample,
-        boottime_us: at.boottime_us,
-        realtime_us: at.realtime_us,
-        zone_index: small(zone.index.0),
-        node: zone.node.0,
-        zone: small(zone.zone.0),
-        name: zone.name.clone().into(),
-        nr_slices: small(zone.nr_slices),
-        nr_empty: small(zone.nr_empty),
-        nr_offline: small(zone.nr_offline),
-        nr_quarantined: small(zone.nr_quarantined),
-        managed_pages: signed(zone.managed_pages.0),
-        free_pages: signed(zone.free_pages.0),
-        offline_pages: signed(zone.offline_pages.0),
-        awake_reserve_pages: signed(zone.awake_reserve_pages.0),
-        low_wmark_pages: signed(zone.low_wmark_pages.0),
-        woken_by_demand: signed(zone.woken_by_demand),
-        nr_held: Some(small(zone.nr_held)),
-        ..Zone::default()
-    }
-}
-
-fn slice_row(slice: &ramslice_types::Slice, at: &Sample) -> Slice {
-    let counters = &slice.counters;
-    Slice {
-        sample: at.sample,
-        boottime_us: at.boottime_us,
-        realtime_us: at.realtime_us,
-        slice_id: slice.id.0.into(),
-        state: slice.state.name().into(),
-        reason: match slice.reason {
-            ramslice_types::Reason::None => "none".into(),
-            reason => reason.code().into(),
-        },
-        unreclaimable: slice.unreclaimable,
-        backoff: slice.backoff,
-        unmovable: slice.unmovable,
-        node: slice.node.0,
-        zone: i32::try_from(slice.zone.0).unwrap_or(i32::MAX),
-        present_pages: signed(slice.present.0),
-        price_100cycles: signed(slice.price.0),
-        retry_ms: slice.retry_ms.into(),
-        free_pages: signed(counters.free.0),
-        lru_anon_pages: signed(counters.lru_anon.0),
-        lru_file_pages: signed(counters.lru_file.0),
-        anon_mapped_pages: signed(counters.anon_mapped.0),
-        file_mapped_pages: signed(counters.file_mapped.0),
-        file_pages: signed(counters.file.0),
-        shmem_pages: signed(counters.shmem.0),
-        dirty_pages: signed(counters.dirty.0),
-        writeback_pages: signed(counters.writeback.0),
-        huge_pages: signed(counters.huge.0),
-        held: Some(slice.held),
-    }
-}
-
-/// Makes the directory and keeps others from it.
-fn claim(dir: &Path, census: bool) -> Result<File, WriteError> {
-    let fresh = !dir.join(part::MANIFEST).exists();
-    if fresh && dir.exists() {
-        let mut names =
-            fs::read_dir(dir).map_err(|source| WriteError::io("reading", dir, source))?;
-        // A recorder killed in its first moments leaves these.
-        let ours = |name: &str| {
-            name == part::LOCK
-                || part::is_temporary(name)
-                || RecordingTable::ALL.iter().any(|table| table.name() == name)
-        };
-        if names.any(|entry| entry.is_ok_and(|entry| !entry.file_name().to_str().is_some_and(ours)))
-        {
-            return Err(WriteError::Foreign { path: dir.to_owned() });
-        }
-    }
-    let tables = RecordingTable::ALL.into_iter().filter(|table| census || !table.is_optional());
-    for path in std::iter::once(dir.to_owned()).chain(tables.map(|table| dir.join(table.name()))) {
-        fs::create_dir_all(&path).map_err(|source| WriteError::io("creating", &path, source))?;
-    }
-    // The names of the tables' directories, and the recording's own.
-    part::sync_dir(dir)?;
-    let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
-    part::sync_dir(above.unwrap_or(Path::new(".")))?;
-    let path = dir.join(part::LOCK);
-    let lock = File::create(&path).map_err(|source| WriteError::io("creating", &path, source))?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(WriteError::InUse { path: dir.to_owned() }),
-        Err(error) => Err(WriteError::io("locking", &path, error.into())),
-    }
-}
-
-/// The next part's number, and the next sample's and event's.
-fn continued(
-    options: &RecorderOptions,
-    about: &RecordingInfo,
-) -> Result<(u32, (i64, i64)), WriteError> {
-    let path = options.dir.clone();
-    if !path.join(part::MANIFEST).exists() {
-        return Ok((0, (0, 0)));
-    }
-    if !options.append {
-        return Err(WriteError::Exists { path });
-    }
-    let wrong = |source| WriteError::Append { path: path.clone(), source: Box::new(source) };
-    let recording = Recording::open(&path).map_err(wrong)?;
-    if recording.about().boot_id != about.boot_id {
-        return Err(WriteError::OtherBoot { path });
-    }
-    let findings = recording.check().map_err(wrong)?;
-    Ok((recording.next_part(), (findings.last_sample + 1, findings.last_event + 1)))
-}
-
-/// Removes what a killed recorder was about to rename.
-fn clean(dir: &Path) -> Result<(), WriteError> {
-    let tables = RecordingTable::ALL
-        .map(|table| dir.join(table.name()))
-        .into_iter()
-        .filter(|path| path.is_dir());
-    for path in std::iter::once(dir.to_owned()).chain(tables) {
-        let entries =
-            fs::read_dir(&path).map_err(|source| WriteError::io("reading", &path, source))?;
-        for entry in entries.flatten() {
-            if entry.file_name().to_str().is_some_and(part::is_temporary) {
-                let path = entry.path();
-                fs::remove_file(&path)
-                    .map_err(|source| WriteError::io("removing", &path, source))?;
-            }
-        }
-    }
-    Ok(())
 }

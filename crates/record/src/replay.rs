@@ -11,7 +11,8 @@ use ramslice_types::{
 use std::time::Duration;
 
 use crate::error::ReadError;
-use crate::reader::{LocatedRow, Recording, TableRows};
+use crate::reader::Recording;
+use crate::table_rows::{LocatedRow, TableRows};
 use crate::tables::{Census, Sample, Slice, Zone};
 
 /// The machine at each sample that has slices; see [`Recording::machines`].
@@ -23,10 +24,10 @@ pub struct RecordedMachines<'a> {
     slices: Peekable<TableRows<Slice>>,
     zones: Peekable<TableRows<Zone>>,
     census: Peekable<TableRows<Census>>,
-    skipped: u64,
+    skipped_samples: u64,
     cut: u64,
     /// The sample of the machine last given, and its zones.
-    last: Option<LocatedRow<Sample>>,
+    last_sample: Option<LocatedRow<Sample>>,
     last_zones: Vec<LocatedRow<Zone>>,
 }
 
@@ -38,16 +39,16 @@ impl<'a> RecordedMachines<'a> {
             slices: recording.rows_of(parts.clone()).peekable(),
             zones: recording.rows_of(parts.clone()).peekable(),
             census: recording.rows_of(parts).peekable(),
-            skipped: 0,
+            skipped_samples: 0,
             cut: 0,
-            last: None,
+            last_sample: None,
             last_zones: Vec::new(),
         }
     }
 
     /// Samples so far that could not be given back whole.
     pub fn skipped(&self) -> u64 {
-        self.skipped
+        self.skipped_samples
     }
 
     /// Censuses so far whose slices or zones are not all there.
@@ -61,7 +62,7 @@ impl<'a> RecordedMachines<'a> {
     /// # Errors
     /// By file and row, if a value cannot be.
     pub fn census(&mut self) -> Result<Option<PageCensus>, ReadError> {
-        let Some(sample) = &self.last else { return Ok(None) };
+        let Some(sample) = &self.last_sample else { return Ok(None) };
         let Some(wanted) = sample.row.census_slices else { return Ok(None) };
         let rows = rows_of(&mut self.census, sample.row.sample, |row: &Census| row.sample)?;
         let zones: Option<Vec<_>> = self.last_zones.iter().map(zone_census).collect();
@@ -70,25 +71,30 @@ impl<'a> RecordedMachines<'a> {
             self.cut += 1;
             return Ok(None);
         };
-        let slices = rows.iter().map(counted).collect::<Result<_, _>>()?;
+        let slices = rows.iter().map(slice_census).collect::<Result<_, _>>()?;
         Ok(Some(PageCensus { slices, zones: zones.into_iter().collect::<Result<_, _>>()? }))
     }
 
     /// When the machine last given was sampled, on the clock that goes on during suspend.
     pub fn boottime_us(&self) -> Option<i64> {
-        self.last.as_ref().map(|sample| sample.row.boottime_us)
+        self.last_sample.as_ref().map(|sample| sample.row.boottime_us)
     }
 
     /// The space used on block devices' file systems at that sample; `None` if the recording does
     /// not have it.
     pub fn stored(&self) -> Option<Bytes> {
-        self.last.as_ref()?.row.stored_bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes)
+        self.last_sample
+            .as_ref()?
+            .row
+            .stored_bytes
+            .and_then(|bytes| u64::try_from(bytes).ok())
+            .map(Bytes)
     }
 
     /// Page cache that had been used once by that sample and was not active, and cache that was
     /// active and had been used since; `None` if the recording does not have it.
     pub fn cache_use(&self) -> Option<(Pages, Pages)> {
-        let row = &self.last.as_ref()?.row;
+        let row = &self.last_sample.as_ref()?.row;
         let pages =
             |pages: Option<i64>| pages.and_then(|pages| u64::try_from(pages).ok()).map(Pages);
         pages(row.referenced_cache_pages).zip(pages(row.busy_cache_pages))
@@ -99,7 +105,7 @@ impl<'a> RecordedMachines<'a> {
     /// # Errors
     /// An error with file and row if the recording does not have it, and before the first machine.
     pub fn work(&self) -> Result<WorkCounters, ReadError> {
-        let Some(sample) = &self.last else {
+        let Some(sample) = &self.last_sample else {
             return Err(ReadError::Empty { path: self.recording.dir().to_owned() });
         };
         let row = &sample.row;
@@ -135,12 +141,12 @@ impl<'a> RecordedMachines<'a> {
         let slices = rows_of(&mut self.slices, number, |row: &Slice| row.sample)?;
         let zones = rows_of(&mut self.zones, number, |row: &Zone| row.sample)?;
         let (Some(geometry), Some(wanted)) =
-            (&self.recording.about().geometry, sample.row.nr_slices)
+            (&self.recording.info().geometry, sample.row.nr_slices)
         else {
             return Ok(None);
         };
         if u64::try_from(wanted) != Ok(slices.len() as u64) || zones.is_empty() {
-            self.skipped += 1;
+            self.skipped_samples += 1;
             return Ok(None);
         }
         let value = |column: Option<i64>, name: &str| {
@@ -172,7 +178,7 @@ impl<'a> RecordedMachines<'a> {
             info,
             zones: found,
             snapshot: SliceSnapshot { event_seq, time, slices },
-            price_parameters: self.recording.about().price_parameters_100cycles.clone(),
+            price_parameters: self.recording.info().price_parameters_100cycles.clone(),
             contents: Vec::new(),
         };
         machine
@@ -193,7 +199,7 @@ impl Iterator for RecordedMachines<'_> {
             };
             match self.machine(&sample) {
                 Ok(Some(machine)) => {
-                    self.last = Some(sample);
+                    self.last_sample = Some(sample);
                     return Some(Ok(machine));
                 }
                 Ok(None) => {}
@@ -309,7 +315,7 @@ fn zone_census(located: &LocatedRow<Zone>) -> Option<Result<ZoneCensus, ReadErro
     })())
 }
 
-fn counted(located: &LocatedRow<Census>) -> Result<SliceCensus, ReadError> {
+fn slice_census(located: &LocatedRow<Census>) -> Result<SliceCensus, ReadError> {
     let (row, cells) = (&located.row, RowConverter(located));
     let state = row.state.parse().map_err(|error| located.error(format!("state: {error}")))?;
     let pages = |name, value| cells.pages(name, value);

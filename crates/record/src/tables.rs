@@ -104,7 +104,8 @@ macro_rules! table {
             }
 
             fn batch(rows: &[Self]) -> RecordBatch {
-                let columns: Vec<ArrayRef> = vec![$(<$ty as ColumnValue>::column(rows.iter().map(|row| &row.$name))),+];
+                let columns: Vec<ArrayRef> =
+                    vec![$(<$ty as ColumnValue>::column(rows.iter().map(|row| &row.$name))),+];
                 // Columns of one length and of the schema's types: both come from the same fields.
                 RecordBatch::try_new(Arc::clone(&schema::<Self>()), columns)
                     .expect("columns match their schema")

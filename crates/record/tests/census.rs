@@ -94,7 +94,7 @@ fn a_census_is_read_back_as_it_was_taken() {
     assert!(taken.slices.len() > 3 && taken.slices.len() < machine.snapshot.slices.len());
 
     let recording = Recording::open(&dir).unwrap();
-    assert_eq!(recording.about().census_interval_us, Some(3_600_000_000));
+    assert_eq!(recording.info().census_interval_us, Some(3_600_000_000));
     let (found, cut) = censuses(&recording);
     assert_eq!((found, cut), (vec![Some(taken.clone()), Some(taken.clone())], 0));
     let (last, census) = recording.last_census().unwrap().unwrap();
@@ -154,7 +154,7 @@ fn who_asks_for_none_has_none() {
     assert!(!dir.join("census").exists());
     let recording = Recording::open(&dir).unwrap();
     assert!(!recording.has_census() && recording.last_census().unwrap().is_none());
-    assert_eq!(recording.about().census_interval_us, None);
+    assert_eq!(recording.info().census_interval_us, None);
     assert_eq!(censuses(&recording), (vec![None, None], 0));
     let findings = recording.check().unwrap();
     assert!(!findings.rows.contains_key("census"));
@@ -184,7 +184,7 @@ fn recordings_made_before_there_was_a_census_are_read() {
     });
     let recording = Recording::open(&dir).unwrap();
     recording.check().unwrap();
-    assert_eq!(recording.about().census_interval_us, None);
+    assert_eq!(recording.info().census_interval_us, None);
     assert_eq!(censuses(&recording), (vec![None, None], 0));
     recording.last_machine().unwrap();
 }

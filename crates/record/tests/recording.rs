@@ -96,7 +96,7 @@ fn what_is_recorded_is_read_back() {
     assert_eq!(read, machines);
     assert_eq!(recording.last_machine().unwrap(), (machines[3].clone(), None));
 
-    let about = recording.about();
+    let about = recording.info();
     assert_eq!(about.command, ["make", "-j2"]);
     assert_eq!(about.geometry.as_ref().unwrap().slice_bytes, machines[0].info.slice_bytes);
     assert_eq!(
@@ -112,7 +112,7 @@ fn what_is_recorded_is_read_back() {
         (findings.missing_parts, findings.missing_samples, findings.incomplete_samples),
         (0, 0, 0)
     );
-    let ended = recording.ended().unwrap();
+    let ended = recording.end().unwrap();
     assert_eq!((ended.samples, ended.reason.as_str()), (4, "signal"));
 }
 
@@ -182,7 +182,7 @@ fn rows_become_parts_while_the_recording_goes_on() {
         }
     }
     assert_eq!(found, 1);
-    assert!(Recording::open(&dir).unwrap().ended().is_none());
+    assert!(Recording::open(&dir).unwrap().end().is_none());
     recorder.finish("signal", None).unwrap();
 }
 
@@ -259,7 +259,7 @@ fn a_part_cut_short_is_an_error_or_a_counted_skip() {
         assert!(complaint(&dir, &part).contains("is not a whole Parquet file"));
     }
     let recording = Recording::open_skipping_broken(&dir).unwrap();
-    assert_eq!(recording.broken(), [part]);
+    assert_eq!(recording.broken_parts(), [part]);
     let findings = recording.check().unwrap();
     assert_eq!((findings.broken_parts, findings.missing_parts), (1, 0));
     // The samples whose zones are gone are passed over, the others given back.

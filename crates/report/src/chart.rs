@@ -134,7 +134,7 @@ impl ChartPanel {
             svg.line("grid", (left, at), (right, at));
             svg.text("mark", (left - 6.0, at + 4.0), TextAnchor::End, text);
         }
-        svg.upright("label", (14.0, f64::midpoint(top, bottom)), &y.label);
+        svg.vertical_text("label", (14.0, f64::midpoint(top, bottom)), &y.label);
         let marks = x.marks.clone().unwrap_or_else(|| x_scale.ticks(look.ticks()));
         let placed = marks.into_iter().map(|(value, text)| {
             let (at, width) = (x_scale.at(value), text_width(&text));

@@ -43,25 +43,29 @@ pub fn page(head: &PageHeader, figures: &[ReportFigure]) -> String {
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
+<meta http-equiv="Content-Security-Policy"
+content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
 <title>{title}</title>
 <style>
 :root {{ color-scheme: light; {light}{kinds} }}
 :root[data-theme=dark] {{ color-scheme: dark; {dark} }}
-@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ color-scheme: dark; {dark} }} }}
+@media (prefers-color-scheme: dark) {{
+:root:not([data-theme=light]) {{ color-scheme: dark; {dark} }} }}
 {page_css}{figure_css}</style>
 </head>
 <body>
 <header>
 <div class="top"><h1>{title}</h1><button type="button" hidden></button></div>
-<table class="runs"><thead><tr><th scope="col">run</th><th scope="col">what it is</th></tr></thead><tbody>
+<table class="runs">
+<thead><tr><th scope="col">run</th><th scope="col">what it is</th></tr></thead><tbody>
 {rows}</tbody></table>
 </header>
 <main>
 {body}</main>
-<footer>Made by {made_by}. Colours: orange keeps a slice on, dark blue moves, light blue is dropped, dark is off.</footer>
+<footer>Made by {made_by}. Colours: orange keeps a slice on, dark blue moves, light blue is dropped,
+dark is off.</footer>
 <script>
 {script}</script>
 </body>
@@ -77,7 +81,7 @@ pub fn page(head: &PageHeader, figures: &[ReportFigure]) -> String {
     )
 }
 
-fn section(figure: &ReportFigure, told: bool) -> String {
+fn section(figure: &ReportFigure, has_text: bool) -> String {
     let (id, title) = (escape(&figure.id), escape(&figure.title));
     match &figure.content {
         FigureContent::Missing { what, how } => format!(
@@ -95,7 +99,7 @@ fn section(figure: &ReportFigure, told: bool) -> String {
                  this figure (CSV)</a></p></figcaption></figure>\n",
                 drawing(Medium::Wide),
                 drawing(Medium::Narrow),
-                if told { String::new() } else { format!("<p>{}</p>", code(&figure.caption)) },
+                if has_text { String::new() } else { format!("<p>{}</p>", code(&figure.caption)) },
                 STANDARD.encode(csv.text()),
             )
         }

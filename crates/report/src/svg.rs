@@ -143,12 +143,13 @@ impl SvgWriter {
     }
 
     /// A text that reads from the bottom to the top.
-    pub(crate) fn upright(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
+    pub(crate) fn vertical_text(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
         let (x, y, text) = (short(x), short(y), escape(text));
         let _ = write!(
             self.body,
-            r#"<text class="{class}" transform="translate({x} {y}) rotate(-90)" text-anchor="middle">{text}</text>"#
+            r#"<text class="{class}" transform="translate({x} {y}) rotate(-90)" "#
         );
+        let _ = write!(self.body, r#"text-anchor="middle">{text}</text>"#);
     }
 
     /// The drawing, `width` by `height` pixels, with text for screen readers.

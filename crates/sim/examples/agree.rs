@@ -80,7 +80,8 @@ fn one(
         PredictionErrors([agreement.error, agreement.last_value_error, agreement.unchanged_error]);
     if json {
         let row = serde_json::json!({
-            "workload": workload, "dir": dir.file_name().map(|name| name.to_string_lossy()), "fit": fit,
+            "workload": workload, "dir": dir.file_name().map(|name| name.to_string_lossy()),
+            "fit": fit,
             "agreement": agreement, "samples": prediction.len(), "predicted": prediction,
             "recorded": second.nonempty, "fitted_on": first.nonempty,
         });

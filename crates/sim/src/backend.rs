@@ -19,7 +19,7 @@ use crate::machine::{MemoryChange, OwnerId, PriceModel, SimMachine};
 /// time, because what it waits for is done by other threads.
 pub struct SimBackend {
     machine: Mutex<SimMachine>,
-    changed: Condvar,
+    state_change: Condvar,
 }
 
 impl fmt::Debug for SimBackend {
@@ -39,7 +39,7 @@ impl SimBackend {
 
     /// A machine that exists already.
     pub fn of(machine: SimMachine) -> Self {
-        Self { machine: Mutex::new(machine), changed: Condvar::new() }
+        Self { machine: Mutex::new(machine), state_change: Condvar::new() }
     }
 
     /// Lets simulated time pass.
@@ -58,7 +58,7 @@ impl SimBackend {
         let before = machine.info().event_seq;
         let found = look(&mut machine);
         if machine.info().event_seq != before {
-            self.changed.notify_all();
+            self.state_change.notify_all();
         }
         found
     }
@@ -113,7 +113,7 @@ impl Backend for SimBackend {
         let machine = self.lock();
         let before = machine.info().event_seq;
         let (machine, _) = self
-            .changed
+            .state_change
             .wait_timeout_while(machine, timeout, |machine| machine.info().event_seq == before)
             .unwrap_or_else(PoisonError::into_inner);
         let now = machine.info().event_seq;

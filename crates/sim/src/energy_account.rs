@@ -27,7 +27,7 @@ pub struct EnergyRatesError {
 pub const ASSUMED_REFAULT: &str = "reading a dropped page again: 3000 to 10000 cycles (up to what \
                                    moving one takes, thesis, section 4.2) and 2 to 10 J/GiB of \
                                    storage (5 W at 0.5 to 2.5 GiB/s), assumed: the profile does \
-                                   not tell";
+                                   not say";
 const REFAULT_CYCLES: [f64; 2] = [3000.0, 10_000.0];
 const REFAULT_J_PER_GIB: [f64; 2] = [2.0, 10.0];
 

@@ -282,8 +282,11 @@ fn missing_parts_of_every_table_of_a_recording_are_counted() {
         let whole = fs::read(&part).unwrap();
         fs::remove_file(&part).unwrap();
         let notes = recorded(&dir).unwrap().notes;
-        let told = format!("1 parts of the table {table} are missing");
-        assert!(notes.sentences().iter().any(|note| note.contains(&told)), "{table}: {notes:?}");
+        let note_text = format!("1 parts of the table {table} are missing");
+        assert!(
+            notes.sentences().iter().any(|note| note.contains(&note_text)),
+            "{table}: {notes:?}"
+        );
         let document = serde_json::to_value(notes).unwrap();
         assert_eq!(document["missing_parts"], serde_json::json!({ table: 1 }));
         fs::write(&part, whole).unwrap();

@@ -118,13 +118,13 @@ impl AllocationSite {
         sites
     }
 
-    /// The most telling function: the first that does not belong to the allocator itself.
+    /// The most specific function: the first that does not belong to the allocator itself.
     pub fn caller(&self) -> &str {
-        let telling =
+        let specific =
             self.stack.iter().map(|line| line.split('+').next().unwrap_or(line)).find(|name| {
                 !ALLOCATOR.iter().any(|prefix| name.trim_start_matches('_').starts_with(prefix))
             });
-        telling.or(self.stack.first().map(String::as_str)).unwrap_or("unknown")
+        specific.or(self.stack.first().map(String::as_str)).unwrap_or("unknown")
     }
 }
 

@@ -159,7 +159,7 @@ pub trait Backend: Send + Sync {
     /// Whether memory is short where slices are offline, so that waking some would help tasks that
     /// wait for memory. Otherwise they wait for another thing: a container is at its limit, say.
     ///
-    /// Each system knows what it keeps awake, so a caller need not tell them apart.
+    /// Each system knows what it keeps awake, so a caller need not distinguish them.
     fn is_short_of_memory(&self) -> Result<bool, BackendError> {
         Ok(zones_are_short(&self.zones()?))
     }

@@ -217,7 +217,8 @@ mod tests {
                 "slice_bytes": 409600,
                 "chunk_bytes": 409600, "nr_slices": 1, "nr_zones": 0, "event_seq": 0,
                     "managed_pages": 100,
-                "free_pages": 0, "offline_pages": 0, "quarantined_pages": 0, "power_driver": "none"},
+                "free_pages": 0, "offline_pages": 0, "quarantined_pages": 0,
+                "power_driver": "none"},
             "zones": [], "snapshot": {"event_seq": 0, "monotonic_us": 0, "slices": [
                 {"id": 7, "state": "online", "reason": "none", "unreclaimable": false,
                     "backoff": false,

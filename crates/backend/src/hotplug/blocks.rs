@@ -72,7 +72,7 @@ pub(super) fn read(system: &dyn SystemFiles) -> Result<BTreeMap<u64, MemoryBlock
 }
 
 /// Whether a block is online, or there is no such block.
-pub(super) fn is_on(blocks: &BTreeMap<u64, MemoryBlock>, number: u64) -> bool {
+pub(super) fn is_online(blocks: &BTreeMap<u64, MemoryBlock>, number: u64) -> bool {
     blocks.get(&number).is_none_or(|block| block.state == BlockState::Online)
 }
 

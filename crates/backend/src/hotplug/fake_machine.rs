@@ -24,7 +24,7 @@ const CACHE: u64 = bit::LRU | bit::READ_IN;
 
 #[derive(Debug, Default)]
 pub(super) struct FakeState {
-    pub(super) online: BTreeMap<u64, bool>,
+    pub(super) online_blocks: BTreeMap<u64, bool>,
     /// Zones by block; Movable or Normal.
     pub(super) zones: BTreeMap<u64, &'static str>,
     pub(super) flags: Vec<u64>,
@@ -32,24 +32,24 @@ pub(super) struct FakeState {
     /// What a write of this word to this block answers.
     pub(super) failures: BTreeMap<(u64, &'static str), Errno>,
     /// Blocks that go away when they are written to.
-    pub(super) vanishing: BTreeSet<u64>,
+    pub(super) vanishing_blocks: BTreeSet<u64>,
     /// Every write, in order.
     pub(super) writes: Vec<(u64, String)>,
-    pub(super) saved: BTreeMap<String, String>,
-    pub(super) cannot_save: bool,
-    pub(super) locked: bool,
+    pub(super) saved_files: BTreeMap<String, String>,
+    pub(super) save_fails: bool,
+    pub(super) lock_held: bool,
     /// Blocks whose first page stays where it is: the kernel tries for ever.
-    pub(super) pinned: BTreeSet<u64>,
+    pub(super) pinned_blocks: BTreeSet<u64>,
     /// Blocks from this one on are of a second node.
     pub(super) second_node: Option<u64>,
     /// How often `MemAvailable` was read, and what is remembered.
-    pub(super) meminfo_read: u64,
-    pub(super) store_read: u64,
+    pub(super) meminfo_reads: u64,
+    pub(super) state_reads: u64,
     /// Zones cannot be read.
-    blind: bool,
+    zones_unreadable: bool,
     now_ms: u64,
     /// If set, real time passes as well, because a thread waits for it.
-    since: Option<Instant>,
+    real_start: Option<Instant>,
     /// What a write takes.
     pub(super) write_ms: u64,
     /// What reading a batch of pages takes, and how many pages' flags were read.
@@ -74,15 +74,18 @@ impl FakeMachine {
 
     /// A backend whose clock runs in real time, for programs whose threads wait for each other.
     pub fn backend(&self) -> HotplugBackend {
-        self.inner().since.get_or_insert_with(Instant::now);
+        self.inner().real_start.get_or_insert_with(Instant::now);
         self.simulated_backend()
     }
 
     /// A backend whose clock advances only by what is read, written and waited for: how busy the
     /// host is does not matter.
     pub(super) fn simulated_backend(&self) -> HotplugBackend {
-        HotplugBackend::with(Box::new(self.clone()), KernelPaths::under(Path::new("/nonexistent")))
-            .expect("its blocks have a size")
+        HotplugBackend::with_system(
+            Box::new(self.clone()),
+            KernelPaths::under(Path::new("/nonexistent")),
+        )
+        .expect("its blocks have a size")
     }
 
     /// Blocks that are off.
@@ -98,7 +101,7 @@ impl FakeMachine {
     }
 
     /// Switches a block as another process would.
-    pub fn by_hand(&self, number: u64, on: bool) {
+    pub fn switch_by_hand(&self, number: u64, on: bool) {
         self.inner().by_hand(number, on);
     }
 
@@ -118,8 +121,8 @@ impl FakeMachine {
     }
 
     /// Sets whether its zones are unreadable.
-    pub fn blind(&self, blind: bool) {
-        self.inner().blind = blind;
+    pub fn hide_zones(&self, blind: bool) {
+        self.inner().zones_unreadable = blind;
     }
 
     /// Blocks 0 to 23 in Normal, the rest in Movable; block 0 reserved at boot, block 1 with slab,
@@ -127,7 +130,7 @@ impl FakeMachine {
     pub fn new() -> Self {
         let pages = (BLOCK * BLOCKS) as usize;
         let mut inner = FakeState {
-            online: (0..BLOCKS).map(|number| (number, true)).collect(),
+            online_blocks: (0..BLOCKS).map(|number| (number, true)).collect(),
             zones: (0..BLOCKS)
                 .map(|number| (number, if number < 24 { "Normal" } else { "Movable" }))
                 .collect(),
@@ -158,12 +161,16 @@ impl FakeState {
 
     /// Switches a block as another process would.
     pub(super) fn by_hand(&mut self, number: u64, on: bool) {
-        self.online.insert(number, on);
+        self.online_blocks.insert(number, on);
         self.fill(number, BLOCK, if on { bit::BUDDY } else { bit::NOPAGE }, 0);
     }
 
     pub(super) fn offline(&self) -> Vec<u64> {
-        self.online.iter().filter(|(_, online)| !**online).map(|(&number, _)| number).collect()
+        self.online_blocks
+            .iter()
+            .filter(|(_, online)| !**online)
+            .map(|(&number, _)| number)
+            .collect()
     }
 
     fn node(&self, block: u64) -> u32 {
@@ -172,7 +179,7 @@ impl FakeState {
 
     /// Free pages and pages of cache of each block that is online.
     fn page_counts(&self) -> BTreeMap<u64, (u64, u64)> {
-        let online = self.online.iter().filter(|(_, online)| **online);
+        let online = self.online_blocks.iter().filter(|(_, online)| **online);
         let counts = online.map(|(&number, _)| {
             let (mut free, mut cache) = (0, 0);
             for &flags in self.block(number) {
@@ -191,8 +198,8 @@ impl FakeState {
     fn switch(&mut self, number: u64, word: &str) -> Result<(), Errno> {
         self.now_ms += self.write_ms;
         self.writes.push((number, word.to_owned()));
-        if self.vanishing.contains(&number) {
-            self.online.remove(&number);
+        if self.vanishing_blocks.contains(&number) {
+            self.online_blocks.remove(&number);
             return Err(Errno::NODEV);
         }
         let failure = self
@@ -208,7 +215,7 @@ impl FakeState {
                 self.fill(number, BLOCK, bit::BUDDY, 0);
                 self.zones
                     .insert(number, if word == "online_movable" { "Movable" } else { "Normal" });
-                self.online.insert(number, true);
+                self.online_blocks.insert(number, true);
                 Ok(())
             }
             _ => Err(Errno::INVAL),
@@ -232,10 +239,10 @@ impl FakeState {
             .filter(|pfn| {
                 self.second_node.is_none() || self.node(*pfn as u64 / BLOCK) != self.node(number)
             })
-            .filter(|pfn| self.online.get(&(*pfn as u64 / BLOCK)).copied().unwrap_or(false))
+            .filter(|pfn| self.online_blocks.get(&(*pfn as u64 / BLOCK)).copied().unwrap_or(false))
             .take(moving.len())
             .collect();
-        let pinned = self.pinned.contains(&number);
+        let pinned = self.pinned_blocks.contains(&number);
         for from in moving.into_iter().skip(usize::from(pinned)) {
             let to = targets.pop().ok_or(Errno::NOMEM)?;
             (self.flags[to], self.counts[to]) = (self.flags[from], self.counts[from]);
@@ -245,7 +252,7 @@ impl FakeState {
             return Err(Errno::INTR);
         }
         self.fill(number, BLOCK, bit::NOPAGE, 0);
-        self.online.insert(number, false);
+        self.online_blocks.insert(number, false);
         Ok(())
     }
 
@@ -319,15 +326,15 @@ impl SystemFiles for FakeMachine {
     fn text(&self, path: &str) -> io::Result<String> {
         let mut inner = self.inner();
         inner.now_ms += 1;
-        inner.store_read += u64::from(path == STATE);
+        inner.state_reads += u64::from(path == STATE);
         let missing = || io::Error::from(io::ErrorKind::NotFound);
-        if let Some(text) = inner.saved.get(path) {
+        if let Some(text) = inner.saved_files.get(path) {
             return Ok(text.clone());
         }
         if let Some(rest) = path.strip_prefix("sys/devices/system/memory/memory") {
             let (number, file) = rest.split_once('/').ok_or_else(missing)?;
             let number = number.parse().map_err(|_| missing())?;
-            let online = *inner.online.get(&number).ok_or_else(missing)?;
+            let online = *inner.online_blocks.get(&number).ok_or_else(missing)?;
             return Ok(match file {
                 "state" if online => "online".to_owned(),
                 "state" => "offline".to_owned(),
@@ -338,10 +345,10 @@ impl SystemFiles for FakeMachine {
         }
         Ok(match path {
             "sys/devices/system/memory/block_size_bytes" => "4000000".to_owned(),
-            "proc/zoneinfo" if inner.blind => return Err(Errno::IO.into()),
+            "proc/zoneinfo" if inner.zones_unreadable => return Err(Errno::IO.into()),
             "proc/zoneinfo" => inner.zoneinfo(),
             "proc/meminfo" => {
-                inner.meminfo_read += 1;
+                inner.meminfo_reads += 1;
                 let pages: u64 =
                     inner.page_counts().values().map(|(free, cache)| free + cache).sum();
                 meminfo_text(pages * 4)
@@ -358,7 +365,7 @@ impl SystemFiles for FakeMachine {
         let number = number.unwrap();
         let (result, pinned) = {
             let mut inner = self.inner();
-            (inner.switch(number, text), inner.pinned.contains(&number))
+            (inner.switch(number, text), inner.pinned_blocks.contains(&number))
         };
         if pinned && text == "offline" {
             // As the kernel: until a signal comes.
@@ -375,15 +382,17 @@ impl SystemFiles for FakeMachine {
                 .map_or(Vec::new(), |_| vec!["node0".to_owned(), "node1".to_owned()]));
         }
         if let Some(node) = directory.strip_prefix("sys/devices/system/node/node") {
-            let mine =
-                inner.online.keys().filter(|number| inner.node(**number).to_string() == node);
+            let mine = inner
+                .online_blocks
+                .keys()
+                .filter(|number| inner.node(**number).to_string() == node);
             return Ok(mine.map(|number| format!("memory{number}")).collect());
         }
         if directory != "sys/devices/system/memory" {
             return Ok(Vec::new());
         }
         let mut names = vec!["block_size_bytes".to_owned(), "probe".to_owned()];
-        names.extend(inner.online.keys().map(|number| format!("memory{number}")));
+        names.extend(inner.online_blocks.keys().map(|number| format!("memory{number}")));
         Ok(names)
     }
 
@@ -404,28 +413,28 @@ impl SystemFiles for FakeMachine {
 
     fn save(&self, path: &str, text: &str) -> io::Result<()> {
         let mut inner = self.inner();
-        if inner.cannot_save {
+        if inner.save_fails {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        inner.saved.insert(path.to_owned(), text.to_owned());
+        inner.saved_files.insert(path.to_owned(), text.to_owned());
         Ok(())
     }
 
     fn lock(&self) -> io::Result<Option<RequestLock>> {
         // Requests of one process follow one another in these tests.
-        Ok((!self.inner().locked).then(|| Box::new(()) as RequestLock))
+        Ok((!self.inner().lock_held).then(|| Box::new(()) as RequestLock))
     }
 
     fn now(&self) -> Duration {
         let mut inner = self.inner();
         inner.now_ms += 1;
         Duration::from_millis(inner.now_ms)
-            + inner.since.map_or(Duration::ZERO, |since| since.elapsed())
+            + inner.real_start.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     fn pause(&self, time: Duration) {
         let mut inner = self.inner();
-        if inner.since.is_some() {
+        if inner.real_start.is_some() {
             drop(inner);
             std::thread::sleep(time);
         } else {
@@ -444,6 +453,6 @@ impl SystemFiles for FakeMachine {
 
 /// What the backend remembers.
 #[cfg(test)]
-pub(super) fn remembered(fake: &FakeMachine) -> String {
-    fake.inner().saved.get(STATE).cloned().unwrap_or_default()
+pub(super) fn saved_state(fake: &FakeMachine) -> String {
+    fake.inner().saved_files.get(STATE).cloned().unwrap_or_default()
 }

@@ -52,7 +52,7 @@ pub enum WokenBy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardAction {
     /// Why.
-    pub by: WokenBy,
+    pub cause: WokenBy,
     /// The outcome of waking; `slices_done` is 0 if no slice was left to wake.
     pub outcome: RequestOutcome,
 }
@@ -74,7 +74,7 @@ struct OfflineBlocks {
     /// The margins while these blocks are offline.
     margins: PlaceMargins,
     /// All of the blocks were offline: the file lists them before they go.
-    settled: bool,
+    all_offline: bool,
 }
 
 /// The kernel's trigger, if it has one.
@@ -112,25 +112,25 @@ pub struct HotplugGuard<'a> {
     backend: &'a HotplugBackend,
     trigger: Option<StallTrigger>,
     /// After an error the trigger is set up again, because its file may have been the cause.
-    renew: bool,
-    pressure: PathBuf,
+    trigger_outdated: bool,
+    pressure_path: PathBuf,
     floor: Bytes,
     /// Slices to wake at the next stall; doubled while stalls continue.
     step: u32,
     /// Slices still to wake for a stall that came during another request: the kernel reports a
     /// stall only once.
-    due: Option<u32>,
+    missed_stall: Option<u32>,
     /// `None` if it could not be read.
-    known: Option<OfflineBlocks>,
-    /// Until this time of the monotonic clock, `known` counts as current.
-    trusts: Duration,
+    offline_blocks: Option<OfflineBlocks>,
+    /// Until this time of the monotonic clock, `offline_blocks` counts as current.
+    blocks_valid_until: Duration,
     /// Nothing was offline: until this time there is no need to look.
-    rests: Duration,
+    idle_until: Duration,
 }
 
 impl Drop for HotplugGuard<'_> {
     fn drop(&mut self) {
-        self.backend.wanted.store(false, Ordering::Relaxed);
+        self.backend.wake_pending.store(false, Ordering::Relaxed);
     }
 }
 
@@ -142,19 +142,19 @@ impl<'a> HotplugGuard<'a> {
             None => HotplugBackend::floor_of(backend.margin()?),
         };
         let pressure = backend.system.path("proc/pressure/memory");
-        let trigger = trigger(&pressure)?;
+        let trigger = open_trigger(&pressure)?;
         debug!(%floor, psi = trigger.is_some(), "guard");
         Ok(Self {
             backend,
             trigger,
-            renew: false,
-            pressure,
+            trigger_outdated: false,
+            pressure_path: pressure,
             floor,
             step: 1,
-            due: None,
-            known: None,
-            trusts: Duration::ZERO,
-            rests: Duration::ZERO,
+            missed_stall: None,
+            offline_blocks: None,
+            blocks_valid_until: Duration::ZERO,
+            idle_until: Duration::ZERO,
         })
     }
 
@@ -164,7 +164,7 @@ impl<'a> HotplugGuard<'a> {
     }
 
     /// Whether the kernel reports stalls.
-    pub fn sees_stalls(&self) -> bool {
+    pub fn has_trigger(&self) -> bool {
         self.trigger.is_some()
     }
 
@@ -174,12 +174,13 @@ impl<'a> HotplugGuard<'a> {
     /// if the request outlasts `timeout`. It can continue after any error: the next call starts
     /// again. Only [`ErrorKind::Unsupported`] is permanent.
     pub fn watch(&mut self, timeout: Duration) -> Result<Option<GuardAction>, BackendError> {
-        if std::mem::take(&mut self.renew) {
-            self.trigger = trigger(&self.pressure).inspect_err(|_| self.renew = true)?;
+        if std::mem::take(&mut self.trigger_outdated) {
+            self.trigger =
+                open_trigger(&self.pressure_path).inspect_err(|_| self.trigger_outdated = true)?;
         }
         let end = self.backend.system.now() + timeout;
         loop {
-            match self.look(end) {
+            match self.watch_until(end) {
                 Err(error) if error.kind() == BackendErrorKind::Busy => {
                     let left = end.saturating_sub(self.backend.system.now());
                     if left.is_zero() {
@@ -188,7 +189,7 @@ impl<'a> HotplugGuard<'a> {
                     self.backend.system.pause(left.min(AGAIN));
                 }
                 result => {
-                    self.renew = result.is_err();
+                    self.trigger_outdated = result.is_err();
                     return result;
                 }
             }
@@ -196,26 +197,27 @@ impl<'a> HotplugGuard<'a> {
     }
 
     /// Watches until `end`, or until it wakes slices or fails to wake any.
-    fn look(&mut self, end: Duration) -> Result<Option<GuardAction>, BackendError> {
-        if let Some(slices) = self.due
-            && let Some(pressure) = self.stalled(slices)?
+    fn watch_until(&mut self, end: Duration) -> Result<Option<GuardAction>, BackendError> {
+        if let Some(slices) = self.missed_stall
+            && let Some(pressure) = self.handle_stall(slices)?
         {
             return Ok(Some(pressure));
         }
         loop {
             let now = self.backend.system.now();
-            if now >= self.rests || self.backend.takes.load(Ordering::Relaxed) {
-                let low = self.low(self.floor)?;
-                self.rests = if self.nothing_is_off() { now + REST } else { Duration::ZERO };
+            if now >= self.idle_until || self.backend.offlining_begun.load(Ordering::Relaxed) {
+                let low = self.shortages(self.floor)?;
+                self.idle_until = if self.nothing_is_off() { now + REST } else { Duration::ZERO };
                 if let Some(MemoryShortage { available, .. }) = low.first() {
                     return self.wake(WokenBy::Low(*available), &low).map(Some);
                 }
             }
-            let pause = if self.rests > now { self.rests.saturating_sub(now) } else { LOOK };
+            let pause =
+                if self.idle_until > now { self.idle_until.saturating_sub(now) } else { LOOK };
             let left = end.saturating_sub(self.backend.system.now()).min(pause);
             let stalled = match &self.trigger {
                 Some(trigger) => {
-                    let path = &self.pressure;
+                    let path = &self.pressure_path;
                     trigger
                         .wait(left)
                         .map_err(|source| failed(path.clone(), FileAccess::Read, source))
@@ -226,27 +228,27 @@ impl<'a> HotplugGuard<'a> {
                 }
             };
             if stalled.map_err(|error: KernelError| BackendError::from(error))?
-                && let Some(pressure) = self.stalled(self.step)?
+                && let Some(pressure) = self.handle_stall(self.step)?
             {
                 return Ok(Some(pressure));
             }
             if self.backend.system.now() >= end {
                 self.step = 1;
                 // The memory that it waited for is available again.
-                self.backend.wanted.store(false, Ordering::Relaxed);
+                self.backend.wake_pending.store(false, Ordering::Relaxed);
                 return Ok(None);
             }
         }
     }
 
     /// Handles a stall: wakes slices if memory is short, and twice as many the next time.
-    fn stalled(&mut self, slices: u32) -> Result<Option<GuardAction>, BackendError> {
-        self.due = None;
-        let mut low = self.low(self.floor * STALL_FLOORS)?;
+    fn handle_stall(&mut self, slices: u32) -> Result<Option<GuardAction>, BackendError> {
+        self.missed_stall = None;
+        let mut low = self.shortages(self.floor * STALL_FLOORS)?;
         if low.is_empty() {
             debug!("tasks waited for memory, of which there is enough");
             // The guard may have set this flag for the sake of this stall.
-            self.backend.wanted.store(false, Ordering::Relaxed);
+            self.backend.wake_pending.store(false, Ordering::Relaxed);
             return Ok(None);
         }
         self.step = (slices * 2).min(1024);
@@ -255,39 +257,43 @@ impl<'a> HotplugGuard<'a> {
         }
         let result = self.wake(WokenBy::Stall, &low);
         let busy = result.as_ref().is_err_and(|error| error.kind() == BackendErrorKind::Busy);
-        self.due = busy.then_some(slices);
+        self.missed_stall = busy.then_some(slices);
         result.map(Some)
     }
 
     fn nothing_is_off(&self) -> bool {
-        self.known.as_ref().is_some_and(|known| known.blocks.is_empty())
+        self.offline_blocks.as_ref().is_some_and(|offline| offline.blocks.is_empty())
     }
 
     /// Looks up which blocks are ours. The file that lists them grows with their number, so the
     /// guard does not read it at every look.
-    fn know(&mut self) -> Result<(), KernelError> {
+    fn update_offline_blocks(&mut self) -> Result<(), KernelError> {
         let system = &*self.backend.system;
         let now = system.now();
-        let takes = self.backend.takes.swap(false, Ordering::Relaxed);
-        if !takes && self.known.is_some() && now < self.trusts {
+        let begun = self.backend.offlining_begun.swap(false, Ordering::Relaxed);
+        if !begun && self.offline_blocks.is_some() && now < self.blocks_valid_until {
             return Ok(());
         }
-        let before = self.known.take();
+        let before = self.offline_blocks.take();
         let ours = HotplugState::read(system)?.blocks;
-        self.trusts = now + REST;
+        self.blocks_valid_until = now + REST;
         // Nodes and zones of blocks are looked up again only when other blocks are offline than
         // before.
-        self.known = match before.filter(|known| known.settled && known.blocks == ours) {
-            None if ours.is_empty() => {
-                Some(OfflineBlocks { blocks: ours, margins: PlaceMargins::of([]), settled: true })
-            }
+        self.offline_blocks = match before
+            .filter(|offline| offline.all_offline && offline.blocks == ours)
+        {
+            None if ours.is_empty() => Some(OfflineBlocks {
+                blocks: ours,
+                margins: PlaceMargins::of([]),
+                all_offline: true,
+            }),
             None => {
-                let look = self.backend.glance()?;
-                let is_off = |number| {
-                    look.blocks.get(number).is_some_and(|block| block.state == BlockState::Offline)
+                let scan = self.backend.read_blocks()?;
+                let is_offline = |number| {
+                    scan.blocks.get(number).is_some_and(|block| block.state == BlockState::Offline)
                 };
-                let settled = ours.keys().all(is_off);
-                Some(OfflineBlocks { blocks: ours, margins: look.margins(), settled })
+                let all_offline = ours.keys().all(is_offline);
+                Some(OfflineBlocks { blocks: ours, margins: scan.margins(), all_offline })
             }
             before => before,
         };
@@ -296,62 +302,67 @@ impl<'a> HotplugGuard<'a> {
 
     /// Where less than `floor` is available: in all memory, or in places from which blocks are
     /// offline. The place that is shortest comes first.
-    fn low(&mut self, floor: Bytes) -> Result<Vec<MemoryShortage>, BackendError> {
-        let known = self.know();
+    fn shortages(&mut self, floor: Bytes) -> Result<Vec<MemoryShortage>, BackendError> {
+        let update = self.update_offline_blocks();
         let available = page_scan::available(&*self.backend.system).map_err(BackendError::from)?;
         if available < floor {
-            let slices = self.slices(Bytes(floor.0 - available.0));
+            let slices = self.slices_for(Bytes(floor.0 - available.0));
             return Ok(vec![MemoryShortage { place: MemoryPlace::default(), available, slices }]);
         }
-        let short = known.and_then(|()| self.short(floor)).unwrap_or_else(|error| {
+        let short = update.and_then(|()| self.short_places(floor)).unwrap_or_else(|error| {
             // The check of all memory together does not need it.
             debug!(%error, "parts of memory cannot be looked at");
             Vec::new()
         });
-        let page = self.backend.page;
+        let page = self.backend.page_bytes;
         let low = |short: ShortPlace| MemoryShortage {
             place: short.place,
             available: short.available.bytes(page),
-            slices: self.slices(short.missing.bytes(page)),
+            slices: self.slices_for(short.missing_pages.bytes(page)),
         };
         Ok(short.into_iter().map(low).collect())
     }
 
     /// Reads zones at each look: nothing else shows that a single node runs short.
-    fn short(&self, floor: Bytes) -> Result<Vec<ShortPlace>, KernelError> {
+    fn short_places(&self, floor: Bytes) -> Result<Vec<ShortPlace>, KernelError> {
         let Some(OfflineBlocks { margins, .. }) =
-            self.known.as_ref().filter(|known| !known.margins.is_empty())
+            self.offline_blocks.as_ref().filter(|offline| !offline.margins.is_empty())
         else {
             return Ok(Vec::new());
         };
-        let page = self.backend.page;
-        let zones = page_scan::read_rooms(&*self.backend.system, self.backend.block.pages(page))?;
-        Ok(margins.short(&zones, floor.pages(page)))
+        let page = self.backend.page_bytes;
+        let zones =
+            page_scan::read_rooms(&*self.backend.system, self.backend.block_bytes.pages(page))?;
+        Ok(margins.short_places(&zones, floor.pages(page)))
     }
 
     /// How many slices bring this much back, and one more.
-    fn slices(&self, missing: Bytes) -> u32 {
-        let slice = self.backend.slice_bytes().map_or(self.backend.block.0, |bytes| bytes.0);
+    fn slices_for(&self, missing: Bytes) -> u32 {
+        let slice = self.backend.slice_bytes().map_or(self.backend.block_bytes.0, |bytes| bytes.0);
         u32::try_from(missing.0.div_ceil(slice.max(1)) + 1).unwrap_or(u32::MAX)
     }
 
     /// Wakes slices where memory is short. It turns to the next place only if nothing wakes in the
     /// one before: a driver may refuse.
-    fn wake(&mut self, by: WokenBy, low: &[MemoryShortage]) -> Result<GuardAction, BackendError> {
-        self.trusts = Duration::ZERO;
+    fn wake(
+        &mut self,
+        cause: WokenBy,
+        low: &[MemoryShortage],
+    ) -> Result<GuardAction, BackendError> {
+        self.blocks_valid_until = Duration::ZERO;
         // A running request of this program that takes memory offline then ends, and frees the
         // lock.
-        self.backend.wanted.store(true, Ordering::Relaxed);
-        let result = self.wake_in_turn(low);
+        self.backend.wake_pending.store(true, Ordering::Relaxed);
+        let result = self.wake_places(low);
         if !result.as_ref().is_err_and(|error| error.kind() == BackendErrorKind::Busy) {
-            self.backend.wanted.store(false, Ordering::Relaxed);
+            self.backend.wake_pending.store(false, Ordering::Relaxed);
         }
         let outcome = result?;
-        debug!(?by, ?low, done = outcome.slices_done, "woken");
-        Ok(GuardAction { by, outcome })
+        debug!(?cause, ?low, done = outcome.slices_done, "woken");
+        Ok(GuardAction { cause, outcome })
     }
 
-    fn wake_in_turn(&self, low: &[MemoryShortage]) -> Result<RequestOutcome, BackendError> {
+    fn wake_places(&self, low: &[MemoryShortage]) -> Result<RequestOutcome, BackendError> {
         let mut all = RequestOutcome::default();
         for &MemoryShortage { place, slices, .. } in low {
             let request =
@@ -373,7 +384,7 @@ impl<'a> HotplugGuard<'a> {
 }
 
 /// The kernel's trigger on this file.
-fn trigger(pressure: &Path) -> Result<Option<StallTrigger>, KernelError> {
+fn open_trigger(pressure: &Path) -> Result<Option<StallTrigger>, KernelError> {
     match StallTrigger::open(pressure) {
         Ok(trigger) => Ok(Some(trigger)),
         // With psi=0 on the command line, or a kernel without PSI, MemAvailable alone has to do.
@@ -393,7 +404,7 @@ mod tests {
     #[test]
     fn a_stall_during_another_request_is_not_forgotten() {
         let fake = FakeMachine::new();
-        let backend = HotplugBackend::with(
+        let backend = HotplugBackend::with_system(
             Box::new(fake.clone()),
             KernelPaths::under("/nonexistent".as_ref()),
         )
@@ -402,12 +413,12 @@ mod tests {
         // Just above the floor: only the stall is a reason to wake slices.
         let available = page_scan::available(&*backend.system).unwrap();
         let mut guard = HotplugGuard::new(&backend, Some(Bytes(available.0 - 4096))).unwrap();
-        fake.inner().locked = true;
-        assert_eq!(guard.stalled(1).unwrap_err().kind(), BackendErrorKind::Busy);
+        fake.inner().lock_held = true;
+        assert_eq!(guard.handle_stall(1).unwrap_err().kind(), BackendErrorKind::Busy);
         assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
-        fake.inner().locked = false;
+        fake.inner().lock_held = false;
         let pressure = guard.watch(Duration::ZERO).unwrap().unwrap();
-        assert_eq!((pressure.by, pressure.outcome.slices_done), (WokenBy::Stall, 1));
+        assert_eq!((pressure.cause, pressure.outcome.slices_done), (WokenBy::Stall, 1));
     }
 
     #[test]
@@ -417,12 +428,12 @@ mod tests {
         assert!(backend.request(&Request::new(RequestOp::Offline(SliceId(31)))).unwrap().is_ok());
         let available = page_scan::available(&*backend.system).unwrap();
         let mut guard = HotplugGuard::new(&backend, Some(Bytes(available.0 - 4096))).unwrap();
-        fake.inner().locked = true;
-        assert_eq!(guard.stalled(1).unwrap_err().kind(), BackendErrorKind::Busy);
-        fake.inner().locked = false;
+        fake.inner().lock_held = true;
+        assert_eq!(guard.handle_stall(1).unwrap_err().kind(), BackendErrorKind::Busy);
+        fake.inner().lock_held = false;
         guard.floor = Bytes(available.0 / STALL_FLOORS);
-        assert_eq!(guard.stalled(1).unwrap(), None);
-        assert!(!backend.wanted());
+        assert_eq!(guard.handle_stall(1).unwrap(), None);
+        assert!(!backend.is_wake_pending());
     }
 
     #[test]
@@ -433,13 +444,13 @@ mod tests {
         assert!(backend.request(&Request::new(RequestOp::Offline(SliceId(28)))).unwrap().is_ok());
         let mut guard = HotplugGuard::new(&backend, None).unwrap();
         let state = "sys/devices/system/memory/memory28/state";
-        fake.inner().saved.insert(state.to_owned(), "going-offline".to_owned());
+        fake.inner().saved_files.insert(state.to_owned(), "going-offline".to_owned());
         assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
-        fake.inner().saved.remove(state);
+        fake.inner().saved_files.remove(state);
         (16..31)
             .filter(|block| *block != 28)
             .for_each(|block| fake.holds(block, FakeMachine::BLOCK_PAGES, 0));
-        guard.trusts = Duration::ZERO;
+        guard.blocks_valid_until = Duration::ZERO;
         assert_eq!(guard.watch(Duration::ZERO).unwrap().unwrap().outcome.slices_done, 1);
     }
 
@@ -451,10 +462,10 @@ mod tests {
         let available = page_scan::available(&*backend.system).unwrap();
         let mut guard =
             HotplugGuard::new(&backend, Some(Bytes(available.0 / STALL_FLOORS))).unwrap();
-        assert_eq!(guard.stalled(1).unwrap(), None);
-        assert_eq!((fake.off(), guard.step, guard.due), (vec![31], 1, None));
+        assert_eq!(guard.handle_stall(1).unwrap(), None);
+        assert_eq!((fake.off(), guard.step, guard.missed_stall), (vec![31], 1, None));
         guard.floor = Bytes(available.0 / STALL_FLOORS + 4096);
-        assert_eq!(guard.stalled(1).unwrap().unwrap().by, WokenBy::Stall);
+        assert_eq!(guard.handle_stall(1).unwrap().unwrap().cause, WokenBy::Stall);
         assert_eq!((fake.off(), guard.step), (vec![], 2));
     }
 }

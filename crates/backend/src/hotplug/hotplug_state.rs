@@ -72,7 +72,7 @@ impl HotplugState {
     }
 
     /// Records a failure, so that the slice is not tried again for a while.
-    pub(super) fn fail(&mut self, first: u64, reason: Reason, now: Duration) {
+    pub(super) fn add_failure(&mut self, first: u64, reason: Reason, now: Duration) {
         let times = self.failures.get(&first).map_or(0, |failure| failure.times);
         let wait = (FIRST_BACKOFF * 2_u32.pow(times.min(16))).min(LONGEST_BACKOFF);
         let until_ms = u64::try_from((now + wait).as_millis()).unwrap_or(u64::MAX);

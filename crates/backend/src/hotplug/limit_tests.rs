@@ -86,7 +86,7 @@ fn a_guard_wakes_first_where_least_is_left() {
     fills(&fake, (16..BLOCKS - 1).filter(|block| ![28, 29].contains(block)));
     let woken = guard.watch(Duration::ZERO).unwrap().unwrap();
     let left = Pages(BLOCK - 300).bytes(Bytes(4096));
-    assert_eq!((woken.by, woken.outcome.slices_done), (WokenBy::Low(left), 2));
+    assert_eq!((woken.cause, woken.outcome.slices_done), (WokenBy::Low(left), 2));
     assert_eq!(fake.off(), [12, 13]);
 }
 
@@ -148,7 +148,7 @@ fn a_node_whose_slices_do_not_wake_keeps_no_other_from_its_own() {
     fake.wakes(28, false);
     let woken = guard.watch(Duration::ZERO).unwrap().unwrap();
     let left = Pages(BLOCK + BLOCK / 2 + 24 - 300).bytes(Bytes(4096));
-    assert_eq!(woken.by, WokenBy::Low(left));
+    assert_eq!(woken.cause, WokenBy::Low(left));
     let outcome = woken.outcome;
     assert_eq!(
         (outcome.slices_done, outcome.slices_failed, outcome.reason),
@@ -163,9 +163,9 @@ fn a_guard_looks_rarely_while_nothing_is_off() {
     let backend = fake.simulated_backend();
     let mut guard = HotplugGuard::new(&backend, None).unwrap();
     let reads = |guard: &mut HotplugGuard<'_>| {
-        let before = fake.inner().meminfo_read;
+        let before = fake.inner().meminfo_reads;
         assert_eq!(guard.watch(Duration::from_millis(600)).unwrap(), None);
-        fake.inner().meminfo_read - before
+        fake.inner().meminfo_reads - before
     };
     let rests = reads(&mut guard);
     assert!(rests <= 2, "{rests}");
@@ -182,7 +182,7 @@ fn offline_blocks_are_read_once_a_second_and_when_this_program_takes_more_offlin
     let mut guard = HotplugGuard::new(&backend, None).unwrap();
     let counts = || {
         let inner = fake.inner();
-        (inner.meminfo_read, inner.store_read)
+        (inner.meminfo_reads, inner.state_reads)
     };
     let before = counts();
     assert_eq!(guard.watch(Duration::from_millis(600)).unwrap(), None);
@@ -200,7 +200,7 @@ fn offline_blocks_are_read_once_a_second_and_when_this_program_takes_more_offlin
 #[test]
 fn a_request_ends_when_memory_runs_short_even_if_no_guard_can_report_it() {
     let fake = FakeMachine::new();
-    fake.inner().pinned.insert(5);
+    fake.inner().pinned_blocks.insert(5);
     let backend = fake.backend();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -222,7 +222,7 @@ fn a_request_ends_when_memory_runs_short_even_if_no_guard_can_report_it() {
 fn a_pinned_page_does_not_keep_a_request_from_other_slices() {
     let fake = FakeMachine::new();
     let mut inner = fake.inner();
-    inner.pinned.insert(6);
+    inner.pinned_blocks.insert(6);
     inner.fill(6, 1, ANON, 1);
     // All others are dearer, and the rest cannot go.
     for block in 7..BLOCKS {

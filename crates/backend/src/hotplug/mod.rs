@@ -66,29 +66,29 @@ use system_files::{RealFiles, SystemFiles, read_proc};
 const POLL: Duration = Duration::from_millis(250);
 
 /// At most a tenth of one CPU goes into scans, unless [`HotplugBackend::patient`] says otherwise.
-const PATIENCE: u32 = 10;
+const SCAN_REUSE_FACTOR: u32 = 10;
 
 /// A kernel without ramslice, through memory hotplug.
 pub struct HotplugBackend {
     system: Box<dyn SystemFiles>,
     paths: KernelPaths,
     names: PageNames,
-    block: Bytes,
-    page: Bytes,
+    block_bytes: Bytes,
+    page_bytes: Bytes,
     /// The clock of measured prices, unless others have counted by another one since boot.
     clock_khz: u64,
     /// The last scan, used again while it is recent enough.
-    last: Mutex<Option<PageScan>>,
+    last_scan: Mutex<Option<PageScan>>,
     /// The states of slices last seen by [`Backend::wait_event`], and how often they have changed.
-    seen: Mutex<(u64, Vec<SliceState>)>,
+    last_states: Mutex<(u64, Vec<SliceState>)>,
     /// A [`HotplugGuard`] waits to wake slices: a request that takes memory offline gives up.
-    wanted: AtomicBool,
+    wake_pending: AtomicBool,
     /// A request has begun to take memory offline since a [`HotplugGuard`] last looked.
-    takes: AtomicBool,
+    offlining_begun: AtomicBool,
     /// A scan counts as recent for this many times its duration.
-    patience: u32,
+    scan_reuse_factor: u32,
     /// Asked before each slice whose pages are read.
-    goes_on: Box<dyn Fn() -> bool + Send + Sync>,
+    may_continue: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl HotplugBackend {
@@ -99,10 +99,10 @@ impl HotplugBackend {
 
     /// The one whose `/sys`, `/proc` and `/run` are below `root`.
     pub fn open_at(root: &Path) -> Result<Self, KernelError> {
-        Self::with(Box::new(RealFiles::under(root)), KernelPaths::under(root))
+        Self::with_system(Box::new(RealFiles::under(root)), KernelPaths::under(root))
     }
 
-    fn with(system: Box<dyn SystemFiles>, paths: KernelPaths) -> Result<Self, KernelError> {
+    fn with_system(system: Box<dyn SystemFiles>, paths: KernelPaths) -> Result<Self, KernelError> {
         let block = blocks::block_bytes(&*system)?;
         let names = PageNames::new(&paths);
         let page = Bytes(rustix::param::page_size() as u64);
@@ -112,15 +112,15 @@ impl HotplugBackend {
             system,
             paths,
             names,
-            block,
-            page,
+            block_bytes: block,
+            page_bytes: page,
             clock_khz,
-            last,
-            seen,
-            wanted: AtomicBool::new(false),
-            takes: AtomicBool::new(false),
-            patience: PATIENCE,
-            goes_on: Box::new(|| true),
+            last_scan: last,
+            last_states: seen,
+            wake_pending: AtomicBool::new(false),
+            offlining_begun: AtomicBool::new(false),
+            scan_reuse_factor: SCAN_REUSE_FACTOR,
+            may_continue: Box::new(|| true),
         })
     }
 
@@ -128,56 +128,56 @@ impl HotplugBackend {
     /// of one CPU goes into scans. Blocks, zones and available memory are always read again, and so
     /// are the pages of a slice before it is emptied.
     #[must_use]
-    pub fn patient(self, times: u32) -> Self {
-        Self { patience: times, ..self }
+    pub fn with_scan_reuse(self, times: u32) -> Self {
+        Self { scan_reuse_factor: times, ..self }
     }
 
     /// Asks `goes_on` before it reads the pages of a slice; if that returns false, the scan ends
     /// with an error. A scan takes a few tenths of a second per 10 GiB.
     #[must_use]
-    pub fn asking(self, goes_on: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self { goes_on: Box::new(goes_on), ..self }
+    pub fn with_interruption(self, goes_on: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { may_continue: Box::new(goes_on), ..self }
     }
 
     /// Whether a guard waits to wake slices.
-    fn wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed)
+    fn is_wake_pending(&self) -> bool {
+        self.wake_pending.load(Ordering::Relaxed)
     }
 
     /// Scans everything.
-    fn look(&self) -> Result<PageScan, KernelError> {
-        let mut look = self.look_at(|_, _| true, &*self.goes_on)?;
-        self.settle(&mut look);
-        *lock(&self.last) = Some(look.clone());
-        Ok(look)
+    fn scan(&self) -> Result<PageScan, KernelError> {
+        let mut scan = self.scan_slices(|_, _| true, &*self.may_continue)?;
+        self.drop_online_blocks(&mut scan);
+        *lock(&self.last_scan) = Some(scan.clone());
+        Ok(scan)
     }
 
     /// Scans the pages of some slices.
-    fn look_at(
+    fn scan_slices(
         &self,
         wanted: impl Fn(&PageScan, &ScannedSlice) -> bool,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<PageScan, KernelError> {
-        let mut look = self.glance()?;
-        look.walk(&*self.system, wanted, goes_on)?;
-        Ok(look)
+        let mut scan = self.read_blocks()?;
+        scan.scan_pages(&*self.system, wanted, goes_on)?;
+        Ok(scan)
     }
 
-    fn settle(&self, look: &mut PageScan) {
-        if !look.brought_back().is_empty() {
-            self.forget(look);
+    fn drop_online_blocks(&self, scan: &mut PageScan) {
+        if !scan.blocks_online_again().is_empty() {
+            self.forget_online_blocks(scan);
         }
     }
 
     /// Forgets blocks that another process has brought online. A running request does so itself.
-    fn forget(&self, look: &mut PageScan) {
-        let Ok(_held) = request::alone(&*self.system) else { return };
+    fn forget_online_blocks(&self, scan: &mut PageScan) {
+        let Ok(_held) = request::lock_requests(&*self.system) else { return };
         let fresh = HotplugState::read(&*self.system)
             .and_then(|store| Ok((store, blocks::read(&*self.system)?)));
         let Ok((mut store, blocks)) = fresh else { return };
-        for number in look.brought_back() {
-            look.store.blocks.remove(&number);
-            if blocks::is_on(&blocks, number) {
+        for number in scan.blocks_online_again() {
+            scan.saved_state.blocks.remove(&number);
+            if blocks::is_online(&blocks, number) {
                 store.blocks.remove(&number);
             }
         }
@@ -187,40 +187,40 @@ impl HotplugBackend {
     }
 
     /// Reads blocks and zones alone.
-    fn glance(&self) -> Result<PageScan, KernelError> {
-        PageScan::glance(&*self.system, self.block, self.page)
+    fn read_blocks(&self) -> Result<PageScan, KernelError> {
+        PageScan::without_pages(&*self.system, self.block_bytes, self.page_bytes)
     }
 
     /// A scan that is recent enough by its cost, or a new one.
-    fn recent(&self) -> Result<PageScan, KernelError> {
-        match self.standing(&*self.goes_on)? {
-            Some(mut look) => {
-                self.settle(&mut look);
-                *lock(&self.last) = Some(look.clone());
-                Ok(look)
+    fn recent_scan(&self) -> Result<PageScan, KernelError> {
+        match self.reusable_scan(&*self.may_continue)? {
+            Some(mut scan) => {
+                self.drop_online_blocks(&mut scan);
+                *lock(&self.last_scan) = Some(scan.clone());
+                Ok(scan)
             }
-            None => self.look(),
+            None => self.scan(),
         }
     }
 
     /// The last scan, brought up to date, if it is recent enough.
-    fn standing(&self, goes_on: &dyn Fn() -> bool) -> Result<Option<PageScan>, KernelError> {
-        let last = lock(&self.last).clone();
-        let Some(mut look) =
-            last.filter(|look| self.system.now() < look.walked + look.cost * self.patience)
-        else {
+    fn reusable_scan(&self, goes_on: &dyn Fn() -> bool) -> Result<Option<PageScan>, KernelError> {
+        let last = lock(&self.last_scan).clone();
+        let Some(mut scan) = last.filter(|scan| {
+            self.system.now() < scan.scan_start + scan.scan_duration * self.scan_reuse_factor
+        }) else {
             return Ok(None);
         };
-        Ok(look.refresh(&*self.system, goes_on)?.then_some(look))
+        Ok(scan.refresh(&*self.system, goes_on)?.then_some(scan))
     }
 
     /// Changes the saved state while it holds the lock.
-    fn change(&self, change: impl FnOnce(&mut HotplugState)) -> Result<(), KernelError> {
-        let _held = request::alone(&*self.system)?;
+    fn change_state(&self, change: impl FnOnce(&mut HotplugState)) -> Result<(), KernelError> {
+        let _held = request::lock_requests(&*self.system)?;
         let mut store = HotplugState::read(&*self.system)?;
         change(&mut store);
         store.save(&*self.system)?;
-        *lock(&self.last) = None;
+        *lock(&self.last_scan) = None;
         Ok(())
     }
 
@@ -236,7 +236,7 @@ impl HotplugBackend {
 
     /// The floor of a guard that got no other.
     fn floor(&self) -> Result<Bytes, KernelError> {
-        Ok(Self::floor_of(self.kept()?))
+        Ok(Self::floor_of(self.margin_now()?))
     }
 
     /// What stays available (`MemAvailable`) after every offlining: a tenth of memory, at least 256
@@ -245,11 +245,11 @@ impl HotplugBackend {
     /// A stock kernel does not wake blocks. Programs can take this much before [`HotplugGuard`] has
     /// woken some.
     pub fn margin(&self) -> Result<Bytes, BackendError> {
-        Ok(self.kept()?)
+        Ok(self.margin_now()?)
     }
 
-    fn kept(&self) -> Result<Bytes, KernelError> {
-        Ok(Self::margin_of(self.glance()?.managed().bytes(self.page)))
+    fn margin_now(&self) -> Result<Bytes, KernelError> {
+        Ok(Self::margin_of(self.read_blocks()?.managed().bytes(self.page_bytes)))
     }
 }
 
@@ -260,11 +260,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Backend for HotplugBackend {
     fn info(&self) -> Result<BackendInfo, BackendError> {
-        Ok(self.recent()?.info(self.changes()?, self.clock_khz))
+        Ok(self.recent_scan()?.info(self.changes()?, self.clock_khz))
     }
 
     fn zones(&self) -> Result<Vec<Zone>, BackendError> {
-        Ok(self.recent()?.zones())
+        Ok(self.recent_scan()?.zones())
     }
 
     fn snapshot(&self) -> Result<SliceSnapshot, BackendError> {
@@ -272,9 +272,9 @@ impl Backend for HotplugBackend {
     }
 
     fn view(&self) -> Result<(BackendInfo, Vec<Zone>, SliceSnapshot), BackendError> {
-        let (look, changes) = (self.recent()?, self.changes()?);
-        let snapshot = SliceSnapshot { event_seq: changes, time: look.time, slices: look.slices() };
-        Ok((look.info(changes, self.clock_khz), look.zones(), snapshot))
+        let (scan, changes) = (self.recent_scan()?, self.changes()?);
+        let snapshot = SliceSnapshot { event_seq: changes, time: scan.time, slices: scan.slices() };
+        Ok((scan.info(changes, self.clock_khz), scan.zones(), snapshot))
     }
 
     fn contents(
@@ -282,7 +282,7 @@ impl Backend for HotplugBackend {
         slice: SliceId,
         detail: ContentsDetail,
     ) -> Result<SliceContents, BackendError> {
-        let mut contents = self.recent()?.contents(&*self.system, slice)?;
+        let mut contents = self.recent_scan()?.contents(&*self.system, slice)?;
         self.names.add(&mut contents, detail);
         if detail.sites {
             contents.sites = page_owner::sites(&self.paths.page_owner, &contents.suspects())?;
@@ -317,18 +317,18 @@ impl Backend for HotplugBackend {
     }
 
     fn slice_bytes(&self) -> Result<Bytes, BackendError> {
-        Ok(Bytes(HotplugState::read(&*self.system)?.slice_bytes.0.max(self.block.0)))
+        Ok(Bytes(HotplugState::read(&*self.system)?.slice_bytes.0.max(self.block_bytes.0)))
     }
 
     fn set_slice_bytes(&self, size: Bytes) -> Result<(), BackendError> {
-        if size.0 == 0 || !size.0.is_multiple_of(self.block.0) {
-            return Err(KernelError::NotBlocks { size, block: self.block }.into());
+        if size.0 == 0 || !size.0.is_multiple_of(self.block_bytes.0) {
+            return Err(KernelError::NotBlocks { size, block: self.block_bytes }.into());
         }
         if !HotplugState::read(&*self.system)?.blocks.is_empty() {
             return Err(KernelError::SizeBusy { size }.into());
         }
         // Failures are of slices of the old size.
-        self.change(|store| {
+        self.change_state(|store| {
             store.slice_bytes = size;
             store.failures.clear();
         })?;
@@ -344,19 +344,19 @@ impl Backend for HotplugBackend {
         parameter: PriceParameter,
         value: Price,
     ) -> Result<(), BackendError> {
-        Ok(self.change(|store| {
+        Ok(self.change_state(|store| {
             store.price_100cycles.insert(parameter, value);
         })?)
     }
 
     fn headroom(&self) -> Result<Option<MemoryHeadroom>, BackendError> {
-        let look = self.recent()?;
-        let margin = Self::margin_of(look.managed().bytes(self.page));
+        let scan = self.recent_scan()?;
+        let margin = Self::margin_of(scan.managed().bytes(self.page_bytes));
         Ok(Some(MemoryHeadroom {
             available: page_scan::available(&*self.system)?,
             margin,
             floor: Self::floor_of(margin),
-            destination: price::parameter(look.store.prices(), PriceParameter::AllocBuddy),
+            destination: price::parameter(scan.saved_state.prices(), PriceParameter::AllocBuddy),
         }))
     }
 
@@ -386,9 +386,11 @@ impl HotplugBackend {
     fn changes(&self) -> Result<u64, KernelError> {
         let store = HotplugState::read(&*self.system)?;
         let blocks = blocks::read(&*self.system)?;
-        let states =
-            page_scan::states(&blocks, store.slice_bytes.0.max(self.block.0) / self.block.0);
-        let mut seen = lock(&self.seen);
+        let states = page_scan::states(
+            &blocks,
+            store.slice_bytes.0.max(self.block_bytes.0) / self.block_bytes.0,
+        );
+        let mut seen = lock(&self.last_states);
         let changed = if seen.1.len() == states.len() {
             states.iter().zip(&seen.1).filter(|(now, then)| now != then).count() as u64
         } else {

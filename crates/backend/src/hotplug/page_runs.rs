@@ -3,7 +3,7 @@
 use ramslice_types::{PageClass, PageFlags, PageRun, Pages, Pfn, Reason, SliceContents, SliceId};
 
 use super::blocks::BlockState;
-use super::page_scan::{PageScan, walk};
+use super::page_scan::{PageScan, walk_pages};
 use super::system_files::SystemFiles;
 use crate::error::KernelError;
 
@@ -16,7 +16,7 @@ impl PageScan {
         system: &dyn SystemFiles,
         id: SliceId,
     ) -> Result<SliceContents, KernelError> {
-        let part = self.parts.iter().find(|part| part.id == id);
+        let part = self.scanned_slices.iter().find(|part| part.id == id);
         let part = part.ok_or_else(|| KernelError::NotFound { what: format!("slice {id}") })?;
         let mut runs: Vec<PageRun> = Vec::new();
         for &number in &part.blocks {
@@ -27,7 +27,7 @@ impl PageScan {
             }
             let movable = self.zone_of_block(number) == Some("Movable");
             let cgroups = cgroups(system, first, pages.0);
-            walk(system, first, pages.0, movable, &mut |pfn, page| {
+            walk_pages(system, first, pages.0, movable, &mut |pfn, page| {
                 let mut one = run(Pfn(pfn), Pages(1), page.class);
                 (one.reason, one.flags) = (page.reason, page.flags);
                 one.mappings = u32::try_from(page.mappings).unwrap_or(u32::MAX);

@@ -43,15 +43,15 @@ pub(super) struct ScannedSlice {
 pub(super) struct PageScan {
     pub(super) time: Duration,
     /// When reading pages began, and how long the scan took.
-    pub(super) walked: Duration,
-    pub(super) cost: Duration,
-    pub(super) page: Bytes,
-    pub(super) block: Bytes,
+    pub(super) scan_start: Duration,
+    pub(super) scan_duration: Duration,
+    pub(super) page_bytes: Bytes,
+    pub(super) block_bytes: Bytes,
     pub(super) blocks_per_slice: u64,
     pub(super) blocks: BTreeMap<u64, MemoryBlock>,
     pub(super) zones: Vec<ZoneInfo>,
-    pub(super) parts: Vec<ScannedSlice>,
-    pub(super) store: HotplugState,
+    pub(super) scanned_slices: Vec<ScannedSlice>,
+    pub(super) saved_state: HotplugState,
     /// The scan covered all pages, not only those of some slices.
     pub(super) complete: bool,
 }
@@ -106,7 +106,10 @@ pub(super) fn available(system: &dyn SystemFiles) -> Result<Bytes, KernelError> 
 }
 
 /// Fails if the caller wants to end a scan that may take long.
-fn ask(system: &dyn SystemFiles, goes_on: &dyn Fn() -> bool) -> Result<(), KernelError> {
+fn check_may_continue(
+    system: &dyn SystemFiles,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<(), KernelError> {
     if goes_on() {
         return Ok(());
     }
@@ -114,7 +117,7 @@ fn ask(system: &dyn SystemFiles, goes_on: &dyn Fn() -> bool) -> Result<(), Kerne
 }
 
 /// Calls `each` with every page of an online block.
-pub(super) fn walk(
+pub(super) fn walk_pages(
     system: &dyn SystemFiles,
     first: Pfn,
     pages: u64,
@@ -144,7 +147,7 @@ pub(super) fn walk(
         flags[read..length].fill(super::page_use::bit::NOPAGE);
         counts[counted..length].fill(0);
         for (offset, (&flags, &count)) in (at..).zip(flags.iter().zip(&counts).take(length)) {
-            each(first.0 + offset, &walk.next(flags, count, movable));
+            each(first.0 + offset, &walk.next_page(flags, count, movable));
         }
         at += length as u64;
     }
@@ -153,7 +156,7 @@ pub(super) fn walk(
 
 impl PageScan {
     /// Reads blocks and zones, but no pages: quick, and enough to wake slices.
-    pub(super) fn glance(
+    pub(super) fn without_pages(
         system: &dyn SystemFiles,
         block: Bytes,
         page: Bytes,
@@ -164,44 +167,44 @@ impl PageScan {
         let blocks = blocks::read(system)?;
         let store = HotplugState::read(system)?;
         let blocks_per_slice = store.blocks_per_slice(block);
-        let mut look = Self {
+        let mut scan = Self {
             time,
-            walked: time,
-            cost: Duration::ZERO,
-            page,
-            block,
+            scan_start: time,
+            scan_duration: Duration::ZERO,
+            page_bytes: page,
+            block_bytes: block,
             blocks_per_slice,
             blocks,
             zones: read_zones(system)?,
-            parts: Vec::new(),
-            store,
+            scanned_slices: Vec::new(),
+            saved_state: store,
             complete: false,
         };
-        for (id, blocks) in look.slices_of_blocks() {
-            let part = look.part(system, id, blocks, false)?;
-            look.parts.push(part);
+        for (id, blocks) in scan.slices_of_blocks() {
+            let part = scan.scan_slice(system, id, blocks, false)?;
+            scan.scanned_slices.push(part);
         }
-        Ok(look)
+        Ok(scan)
     }
 
     /// Reads the pages of the wanted slices, and asks `goes_on` before each.
-    pub(super) fn walk(
+    pub(super) fn scan_pages(
         &mut self,
         system: &dyn SystemFiles,
         wanted: impl Fn(&Self, &ScannedSlice) -> bool,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<(), KernelError> {
         self.complete = true;
-        for at in 0..self.parts.len() {
-            if !wanted(self, &self.parts[at]) {
+        for at in 0..self.scanned_slices.len() {
+            if !wanted(self, &self.scanned_slices[at]) {
                 self.complete = false;
                 continue;
             }
-            ask(system, goes_on)?;
-            let ScannedSlice { id, blocks, .. } = &self.parts[at];
-            self.parts[at] = self.part(system, *id, blocks.clone(), true)?;
+            check_may_continue(system, goes_on)?;
+            let ScannedSlice { id, blocks, .. } = &self.scanned_slices[at];
+            self.scanned_slices[at] = self.scan_slice(system, *id, blocks.clone(), true)?;
         }
-        self.cost = system.now().saturating_sub(self.time);
+        self.scan_duration = system.now().saturating_sub(self.time);
         Ok(())
     }
 
@@ -215,29 +218,30 @@ impl PageScan {
     ) -> Result<bool, KernelError> {
         self.time = system.now();
         let before = std::mem::replace(&mut self.blocks, blocks::read(system)?);
-        self.store = HotplugState::read(system)?;
+        self.saved_state = HotplugState::read(system)?;
         self.zones = read_zones(system)?;
         let slices = self.slices_of_blocks();
-        let same = slices.len() == self.parts.len()
+        let same = slices.len() == self.scanned_slices.len()
             && slices
                 .iter()
-                .zip(&self.parts)
+                .zip(&self.scanned_slices)
                 .all(|((id, blocks), part)| *id == part.id && *blocks == part.blocks);
-        if !same || self.store.blocks_per_slice(self.block) != self.blocks_per_slice {
+        if !same || self.saved_state.blocks_per_slice(self.block_bytes) != self.blocks_per_slice {
             return Ok(false);
         }
-        for at in 0..self.parts.len() {
-            let part = &self.parts[at];
+        for at in 0..self.scanned_slices.len() {
+            let part = &self.scanned_slices[at];
             let was = |number: &u64| before.get(number).map(|block| block.state);
             let is = |number: &u64| self.blocks.get(number).map(|block| block.state);
             let changed = part.blocks.iter().any(|number| was(number) != is(number));
-            if changed || state(&self.members(&part.blocks)) != part.state {
-                ask(system, goes_on)?;
-                self.parts[at] = self.part(system, part.id, part.blocks.clone(), true)?;
+            if changed || state(&self.blocks_numbered(&part.blocks)) != part.state {
+                check_may_continue(system, goes_on)?;
+                self.scanned_slices[at] =
+                    self.scan_slice(system, part.id, part.blocks.clone(), true)?;
             } else {
                 // Price parameters may have changed.
                 let price = self.price(&part.sum);
-                self.parts[at].price = price;
+                self.scanned_slices[at].price = price;
             }
         }
         Ok(true)
@@ -252,18 +256,18 @@ impl PageScan {
         slices.into_iter().map(|(id, blocks)| (SliceId(id as u32), blocks)).collect()
     }
 
-    fn members(&self, numbers: &[u64]) -> Vec<&MemoryBlock> {
+    fn blocks_numbered(&self, numbers: &[u64]) -> Vec<&MemoryBlock> {
         numbers.iter().filter_map(|number| self.blocks.get(number)).collect()
     }
 
     fn price(&self, sum: &PageSum) -> Price {
-        let stays = sum.never() || sum.stays > Pages::ZERO;
-        price::slice(self.store.prices(), self.frames(), sum, stays)
+        let stays = sum.never_emptied() || sum.staying > Pages::ZERO;
+        price::slice(self.saved_state.prices(), self.frames(), sum, stays)
     }
 
     /// Pages of a block.
     pub(super) fn block_pages(&self) -> Pages {
-        self.block.pages(self.page)
+        self.block_bytes.pages(self.page_bytes)
     }
 
     fn frames(&self) -> Pages {
@@ -281,7 +285,7 @@ impl PageScan {
     /// The zone that a block is in, or was in before it went offline.
     pub(super) fn zone_of_block(&self, number: u64) -> Option<&str> {
         let block = self.blocks.get(&number)?;
-        let remembered = self.store.blocks.get(&number).map(String::as_str);
+        let remembered = self.saved_state.blocks.get(&number).map(String::as_str);
         match block.state {
             BlockState::Offline => remembered.or_else(|| block.choices.first().map(String::as_str)),
             _ => block.zone.as_deref(),
@@ -289,14 +293,14 @@ impl PageScan {
     }
 
     /// A slice as it is now; `walks` says whether to read its pages.
-    pub(super) fn part(
+    pub(super) fn scan_slice(
         &self,
         system: &dyn SystemFiles,
         id: SliceId,
         numbers: Vec<u64>,
         walks: bool,
     ) -> Result<ScannedSlice, KernelError> {
-        let members = self.members(&numbers);
+        let members = self.blocks_numbered(&numbers);
         let state = state(&members);
         let node = members.first().map_or(NodeId(0), |block| block.node);
         let mut zone = None;
@@ -308,11 +312,11 @@ impl PageScan {
             // A block in two zones has no zone name. A slice in two zones or nodes cannot go
             // offline.
             if here.is_none() || zone.is_some_and(|zone| Some(zone) != here) || block.node != node {
-                sum.grave(Reason::ZoneEnd);
+                sum.raise_reason(Reason::ZoneEnd);
             }
             zone = zone.or(here);
             if block.state != BlockState::Offline && walks {
-                sum.join(&self.look_at(system, number, here == Some("Movable"))?);
+                sum.merge(&self.block_sum(system, number, here == Some("Movable"))?);
             } else if state == SliceState::Offline {
                 sum.present += self.block_pages();
             }
@@ -322,43 +326,50 @@ impl PageScan {
         let online =
             numbers.iter().filter(|number| self.blocks[number].state == BlockState::Online);
         if let Some(info) = self.zone(node, &zone) {
-            sum.settle(info.per_cpu);
+            sum.finish(info.per_cpu);
             for &number in online {
                 let first = self.first_pfn(number);
-                if info.loses_end(first, Pfn(first.0 + self.block_pages().0)) {
-                    sum.grave(Reason::ZoneEnd);
+                if info.would_lose_end(first, Pfn(first.0 + self.block_pages().0)) {
+                    sum.raise_reason(Reason::ZoneEnd);
                 }
             }
         } else {
-            sum.settle(Pages::ZERO);
+            sum.finish(Pages::ZERO);
         }
         let price = self.price(&sum);
         Ok(ScannedSlice { id, state, blocks: numbers, node, zone, sum, price })
     }
 
     /// Reads a slice's pages again, and keeps the result.
-    pub(super) fn again(
+    pub(super) fn rescan_slice(
         &mut self,
         system: &dyn SystemFiles,
         id: SliceId,
     ) -> Result<ScannedSlice, KernelError> {
-        let at = self.parts.iter().position(|part| part.id == id);
+        let at = self.scanned_slices.iter().position(|part| part.id == id);
         let at = at.ok_or_else(|| KernelError::NotFound { what: format!("slice {id}") })?;
-        self.parts[at] = self.part(system, id, self.parts[at].blocks.clone(), true)?;
-        Ok(self.parts[at].clone())
+        self.scanned_slices[at] =
+            self.scan_slice(system, id, self.scanned_slices[at].blocks.clone(), true)?;
+        Ok(self.scanned_slices[at].clone())
     }
 
     /// Sums up the pages of a block.
-    pub(super) fn look_at(
+    pub(super) fn block_sum(
         &self,
         system: &dyn SystemFiles,
         number: u64,
         movable: bool,
     ) -> Result<PageSum, KernelError> {
         let mut sum = PageSum::default();
-        walk(system, self.first_pfn(number), self.block_pages().0, movable, &mut |_, page| {
-            sum.add(page);
-        })?;
+        walk_pages(
+            system,
+            self.first_pfn(number),
+            self.block_pages().0,
+            movable,
+            &mut |_, page| {
+                sum.add(page);
+            },
+        )?;
         Ok(sum)
     }
 
@@ -369,12 +380,19 @@ impl PageScan {
         number: u64,
     ) -> Result<Vec<u64>, KernelError> {
         let mut found = Vec::new();
-        walk(system, self.first_pfn(number), self.block_pages().0, false, &mut |pfn, page| {
-            let used = !matches!(page.class, PageClass::Free | PageClass::Hole) && !page.bare;
-            if used && page.reason == Reason::None {
-                found.push(pfn);
-            }
-        })?;
+        walk_pages(
+            system,
+            self.first_pfn(number),
+            self.block_pages().0,
+            false,
+            &mut |pfn, page| {
+                let used =
+                    !matches!(page.class, PageClass::Free | PageClass::Hole) && !page.unknown_use;
+                if used && page.reason == Reason::None {
+                    found.push(pfn);
+                }
+            },
+        )?;
         Ok(found)
     }
 
@@ -400,22 +418,22 @@ impl PageScan {
     /// Pages of the allocator, and those that this program has taken offline.
     pub(super) fn managed(&self) -> Pages {
         self.zones.iter().map(|zone| zone.managed).sum::<Pages>()
-            + self.offline(|number| self.is_ours(number))
+            + self.offline_pages(|number| self.is_ours(number))
     }
 
     /// Whether this program has taken a block offline. Any other block stays offline until a
     /// request names it.
     fn is_ours(&self, number: u64) -> bool {
-        self.store.blocks.contains_key(&number)
+        self.saved_state.blocks.contains_key(&number)
     }
 
     /// Blocks of ours that another process has brought online again, or that are gone. If one of
     /// them goes offline again, it is not by this program.
-    pub(super) fn brought_back(&self) -> Vec<u64> {
-        self.store
+    pub(super) fn blocks_online_again(&self) -> Vec<u64> {
+        self.saved_state
             .blocks
             .keys()
-            .filter(|number| blocks::is_on(&self.blocks, **number))
+            .filter(|number| blocks::is_online(&self.blocks, **number))
             .copied()
             .collect()
     }
@@ -426,7 +444,7 @@ impl PageScan {
     }
 
     /// Pages of offline blocks.
-    fn offline(&self, wanted: impl Fn(u64) -> bool) -> Pages {
+    fn offline_pages(&self, wanted: impl Fn(u64) -> bool) -> Pages {
         let off = self
             .blocks
             .iter()
@@ -434,28 +452,33 @@ impl PageScan {
         Pages(off.count() as u64 * self.block_pages().0)
     }
 
-    fn is_of(&self, number: u64, zone: &ZoneInfo) -> bool {
+    fn is_in_zone(&self, number: u64, zone: &ZoneInfo) -> bool {
         let node = self.blocks.get(&number).map(|block| block.node);
         node == Some(zone.node) && self.zone_of_block(number) == Some(&zone.name)
     }
 
     /// Pages of a zone that this program has taken offline.
-    pub(super) fn taken_from(&self, zone: &ZoneInfo) -> Pages {
-        self.offline(|number| self.is_ours(number) && self.is_of(number, zone))
+    pub(super) fn offline_pages_of(&self, zone: &ZoneInfo) -> Pages {
+        self.offline_pages(|number| self.is_ours(number) && self.is_in_zone(number, zone))
     }
 
     /// The margins of the machine's places.
     pub(super) fn margins(&self) -> PlaceMargins {
         PlaceMargins::of(self.zones.iter().map(|zone| {
-            let off = self.taken_from(zone);
-            ZoneSize { node: zone.node, movable: zone.is_movable(), pages: zone.managed + off, off }
+            let off = self.offline_pages_of(zone);
+            ZoneSize {
+                node: zone.node,
+                movable: zone.is_movable(),
+                pages: zone.managed + off,
+                offline: off,
+            }
         }))
     }
 
     /// Zones with memory that is online or offline.
     fn populated(&self) -> impl Iterator<Item = &ZoneInfo> {
         let some = |zone: &&ZoneInfo| {
-            zone.managed + self.offline(|number| self.is_of(number, zone)) > Pages::ZERO
+            zone.managed + self.offline_pages(|number| self.is_in_zone(number, zone)) > Pages::ZERO
         };
         self.zones.iter().filter(some)
     }
@@ -465,32 +488,34 @@ impl PageScan {
         BackendInfo {
             // This kernel has no interface of ours.
             abi_version: 0,
-            page_bytes: self.page,
+            page_bytes: self.page_bytes,
             pageblock_bytes: Bytes(2 << 20),
-            slice_bytes: Bytes(self.block.0 * self.blocks_per_slice),
-            chunk_bytes: self.block,
-            nr_slices: self.parts.len() as u32,
+            slice_bytes: Bytes(self.block_bytes.0 * self.blocks_per_slice),
+            chunk_bytes: self.block_bytes,
+            nr_slices: self.scanned_slices.len() as u32,
             nr_zones: self.populated().count() as u32,
             event_seq,
             managed_pages: self.managed(),
             free_pages: self.zones.iter().map(|zone| zone.free).sum(),
-            offline_pages: self.offline(|number| self.is_ours(number)),
+            offline_pages: self.offline_pages(|number| self.is_ours(number)),
             quarantined_pages: Pages::ZERO,
-            held_pages: self.offline(|number| !self.is_ours(number)),
+            held_pages: self.offline_pages(|number| !self.is_ours(number)),
             power_driver: "memory-hotplug".to_owned(),
-            clock_khz: Some(self.store.clock_khz.unwrap_or(clock_khz)),
+            clock_khz: Some(self.saved_state.clock_khz.unwrap_or(clock_khz)),
         }
     }
 
     pub(super) fn zones(&self) -> Vec<Zone> {
         let row = |(index, zone): (u32, &ZoneInfo)| {
             let mine = || {
-                self.parts.iter().filter(|part| part.node == zone.node && part.zone == zone.name)
+                self.scanned_slices
+                    .iter()
+                    .filter(|part| part.node == zone.node && part.zone == zone.name)
             };
             let count = |wanted: &dyn Fn(&ScannedSlice) -> bool| {
                 mine().filter(|part| wanted(part)).count() as u32
             };
-            let offline = self.taken_from(zone);
+            let offline = self.offline_pages_of(zone);
             Zone {
                 index: ZoneIndex(index),
                 node: zone.node,
@@ -515,11 +540,11 @@ impl PageScan {
     }
 
     pub(super) fn slices(&self) -> Vec<Slice> {
-        self.parts.iter().map(|part| self.slice(part)).collect()
+        self.scanned_slices.iter().map(|part| self.slice(part)).collect()
     }
 
     pub(super) fn slice(&self, part: &ScannedSlice) -> Slice {
-        let backoff = self.store.backoff(part.blocks[0], self.time);
+        let backoff = self.saved_state.backoff(part.blocks[0], self.time);
         let backoff = backoff.filter(|_| part.state == SliceState::Online);
         let reason = match (part.sum.reason, backoff) {
             (Reason::None, Some((failure, _))) => failure.reason,
@@ -534,9 +559,9 @@ impl PageScan {
             id: part.id,
             state: part.state,
             reason,
-            unreclaimable: part.sum.never(),
+            unreclaimable: part.sum.never_emptied(),
             backoff: backoff.is_some(),
-            unmovable: sum.stays > Pages::ZERO,
+            unmovable: sum.staying > Pages::ZERO,
             node: part.node,
             zone: self.zone_number(part),
             present: sum.present,

@@ -48,7 +48,7 @@ pub(super) struct PageUse {
     pub(super) tail: bool,
     /// It shows no flag at all: either the kernel uses it, or it is free in a CPU's list. User
     /// space cannot know which.
-    pub(super) bare: bool,
+    pub(super) unknown_use: bool,
 }
 
 /// Goes through pages in order; a tail is what its head is.
@@ -61,7 +61,7 @@ pub(super) struct FolioWalk {
 
 impl FolioWalk {
     /// The next page. `movable`: in a zone that has nothing but movable pages.
-    pub(super) fn next(&mut self, flags: u64, mappings: u64, movable: bool) -> PageUse {
+    pub(super) fn next_page(&mut self, flags: u64, mappings: u64, movable: bool) -> PageUse {
         let tail = flags & bit::COMPOUND_TAIL != 0;
         self.length = if tail { self.length + 1 } else { 1 };
         let mut page = match self.head {
@@ -100,7 +100,7 @@ fn classify(raw: u64, mappings: u64, movable: bool) -> PageUse {
         () if movable => (PageClass::Transit, Reason::None),
         () => (PageClass::Kernel, Reason::Unmovable),
     };
-    PageUse { class, reason, flags: flags(raw, class), mappings, tail: false, bare }
+    PageUse { class, reason, flags: flags(raw, class), mappings, tail: false, unknown_use: bare }
 }
 
 fn flags(raw: u64, class: PageClass) -> PageFlags {
@@ -135,9 +135,9 @@ pub(super) struct PageSum {
     pub(super) moves: Pages,
     pub(super) mappings: u64,
     /// Pages of unknown use ([`PageUse::bare`]).
-    pub(super) bare: Pages,
+    pub(super) unknown_use: Pages,
     /// Pages that cannot move, and the reason that is hardest to remove.
-    pub(super) stays: Pages,
+    pub(super) staying: Pages,
     pub(super) reason: Reason,
 }
 
@@ -146,17 +146,17 @@ impl PageSum {
     pub(super) fn add(&mut self, page: &PageUse) {
         let one = Pages(1);
         if page.class == PageClass::Hole {
-            self.grave(page.reason);
+            self.raise_reason(page.reason);
             return;
         }
         self.present += one;
-        if page.bare && page.reason == Reason::Unmovable {
-            self.bare += one;
+        if page.unknown_use && page.reason == Reason::Unmovable {
+            self.unknown_use += one;
             return;
         }
         if page.reason != Reason::None {
-            self.stays += one;
-            self.grave(page.reason);
+            self.staying += one;
+            self.raise_reason(page.reason);
             return;
         }
         let counters = &mut self.counters;
@@ -191,7 +191,7 @@ impl PageSum {
     }
 
     /// Adds another range.
-    pub(super) fn join(&mut self, other: &Self) {
+    pub(super) fn merge(&mut self, other: &Self) {
         let (into, from) = (&mut self.counters, &other.counters);
         into.free += from.free;
         into.lru_anon += from.lru_anon;
@@ -205,25 +205,25 @@ impl PageSum {
         self.present += other.present;
         self.moves += other.moves;
         self.mappings += other.mappings;
-        self.bare += other.bare;
-        self.stays += other.stays;
-        self.grave(other.reason);
+        self.unknown_use += other.unknown_use;
+        self.staying += other.staying;
+        self.raise_reason(other.reason);
     }
 
     /// Counts pages of unknown use as free if the CPUs' lists hold that many: then they are no
     /// reason not to try.
-    pub(super) fn settle(&mut self, per_cpu: Pages) {
-        if self.bare <= per_cpu {
-            self.counters.free += self.bare;
+    pub(super) fn finish(&mut self, per_cpu: Pages) {
+        if self.unknown_use <= per_cpu {
+            self.counters.free += self.unknown_use;
         } else {
-            self.stays += self.bare;
-            self.grave(Reason::Unmovable);
+            self.staying += self.unknown_use;
+            self.raise_reason(Reason::Unmovable);
         }
-        self.bare = Pages::ZERO;
+        self.unknown_use = Pages::ZERO;
     }
 
     /// Whether it can never be emptied.
-    pub(super) fn never(&self) -> bool {
+    pub(super) fn never_emptied(&self) -> bool {
         matches!(
             self.reason,
             Reason::Hole
@@ -235,7 +235,7 @@ impl PageSum {
     }
 
     /// Keeps the reason that is hardest to remove.
-    pub(super) fn grave(&mut self, reason: Reason) {
+    pub(super) fn raise_reason(&mut self, reason: Reason) {
         let rank = |reason: Reason| match reason {
             Reason::None => 0,
             Reason::Unmovable => 1,
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     fn one(flags: u64, mappings: u64) -> PageUse {
-        FolioWalk::default().next(flags, mappings, false)
+        FolioWalk::default().next_page(flags, mappings, false)
     }
 
     #[test]
@@ -285,13 +285,13 @@ mod tests {
     #[test]
     fn a_tail_is_what_its_head_is_although_its_flags_do_not_say() {
         let mut walk = FolioWalk::default();
-        walk.next(bit::COMPOUND_HEAD | bit::LRU | bit::ANON, 1, false);
-        let tail = walk.next(bit::COMPOUND_TAIL, 1, false);
+        walk.next_page(bit::COMPOUND_HEAD | bit::LRU | bit::ANON, 1, false);
+        let tail = walk.next_page(bit::COMPOUND_TAIL, 1, false);
         assert_eq!(
             (tail.class, tail.reason, tail.tail),
             (PageClass::Anonymous, Reason::None, true)
         );
-        assert_eq!(walk.next(0, 0, false).class, PageClass::Kernel);
+        assert_eq!(walk.next_page(0, 0, false).class, PageClass::Kernel);
     }
 
     #[test]
@@ -299,12 +299,12 @@ mod tests {
         for mappings in [0, 1] {
             let mut sum = PageSum::default();
             let mut walk = FolioWalk::default();
-            sum.add(&walk.next(bit::HUGE | bit::COMPOUND_HEAD, mappings, true));
+            sum.add(&walk.next_page(bit::HUGE | bit::COMPOUND_HEAD, mappings, true));
             for _ in 1..PAGEBLOCK {
-                sum.add(&walk.next(bit::COMPOUND_TAIL, mappings, true));
+                sum.add(&walk.next_page(bit::COMPOUND_TAIL, mappings, true));
             }
             assert_eq!(
-                (sum.stays, sum.reason, sum.never()),
+                (sum.staying, sum.reason, sum.never_emptied()),
                 (Pages(PAGEBLOCK), Reason::Hugetlb, false)
             );
         }
@@ -313,9 +313,9 @@ mod tests {
     #[test]
     fn a_huge_page_of_more_than_a_pageblock_stays() {
         let mut walk = FolioWalk::default();
-        let mut last = walk.next(bit::HUGE | bit::COMPOUND_HEAD, 0, false);
+        let mut last = walk.next_page(bit::HUGE | bit::COMPOUND_HEAD, 0, false);
         for _ in 0..PAGEBLOCK {
-            last = walk.next(bit::HUGE | bit::COMPOUND_TAIL, 0, false);
+            last = walk.next_page(bit::HUGE | bit::COMPOUND_TAIL, 0, false);
         }
         assert_eq!(last.reason, Reason::Gigantic);
     }
@@ -327,18 +327,21 @@ mod tests {
             sum.add(&one(0, 0));
         }
         let (mut few, mut many) = (sum, sum);
-        few.settle(Pages(10));
-        assert_eq!((few.counters.free, few.stays, few.reason), (Pages(10), Pages(0), Reason::None));
-        many.settle(Pages(9));
+        few.finish(Pages(10));
         assert_eq!(
-            (many.counters.free, many.stays, many.reason),
+            (few.counters.free, few.staying, few.reason),
+            (Pages(10), Pages(0), Reason::None)
+        );
+        many.finish(Pages(9));
+        assert_eq!(
+            (many.counters.free, many.staying, many.reason),
             (Pages(0), Pages(10), Reason::Unmovable)
         );
     }
 
     #[test]
     fn in_a_movable_zone_unknown_pages_are_on_their_way() {
-        assert_eq!(FolioWalk::default().next(0, 0, true).class, PageClass::Transit);
+        assert_eq!(FolioWalk::default().next_page(0, 0, true).class, PageClass::Transit);
     }
 
     #[test]
@@ -347,6 +350,6 @@ mod tests {
         for flags in [bit::SLAB, bit::RESERVED, bit::PGTABLE] {
             sum.add(&one(flags, 0));
         }
-        assert_eq!((sum.reason, sum.never(), sum.stays), (Reason::Boot, true, Pages(3)));
+        assert_eq!((sum.reason, sum.never_emptied(), sum.staying), (Reason::Boot, true, Pages(3)));
     }
 }

@@ -31,7 +31,7 @@ struct MemoryGroup {
     /// With its offline pages.
     size: Pages,
     /// Whether this program has taken pages of it offline.
-    off: bool,
+    has_offline: bool,
 }
 
 impl MemoryGroup {
@@ -72,7 +72,7 @@ pub(crate) struct ZoneSize {
     /// With its offline pages.
     pub pages: Pages,
     /// What this program has off of it.
-    pub off: Pages,
+    pub offline: Pages,
 }
 
 /// A part of memory that is short.
@@ -83,7 +83,7 @@ pub(super) struct ShortPlace {
     /// What is available there.
     pub(super) available: Pages,
     /// What it lacks.
-    pub(super) missing: Pages,
+    pub(super) missing_pages: Pages,
 }
 
 /// The parts of a machine: each node if there are several, the zones below Movable if there is one,
@@ -103,9 +103,9 @@ impl PlaceMargins {
             let place = MemoryPlace { node, kernel };
             let mine = zones.iter().filter(|zone| place.has(zone.node, zone.movable));
             let (size, off) = mine.fold((Pages::ZERO, Pages::ZERO), |sum, zone| {
-                (sum.0 + zone.pages, sum.1 + zone.off)
+                (sum.0 + zone.pages, sum.1 + zone.offline)
             });
-            MemoryGroup { place, size, off: off > Pages::ZERO }
+            MemoryGroup { place, size, has_offline: off > Pages::ZERO }
         };
         let mut nodes: Vec<NodeId> = zones.iter().map(|zone| zone.node).collect();
         nodes.dedup();
@@ -121,13 +121,13 @@ impl PlaceMargins {
     }
 
     /// All memory is looked at by `MemAvailable`, which knows better; these are the others.
-    fn parts(&self) -> &[MemoryGroup] {
+    fn groups(&self) -> &[MemoryGroup] {
         self.groups.split_last().map_or(&[], |(_, parts)| parts)
     }
 
     /// Whether there is anything to look at besides `MemAvailable`.
     pub(super) fn is_empty(&self) -> bool {
-        self.parts().is_empty()
+        self.groups().is_empty()
     }
 
     /// Of a margin for all memory, what a part is to keep.
@@ -139,17 +139,17 @@ impl PlaceMargins {
 
     /// Whether each part keeps its share of the margin without the slice. What the slice does not
     /// touch may be short as it is. `zones` are those with memory.
-    pub(crate) fn keeps(&self, zones: &[ZoneRoom], margin: Pages, loss: &SliceLoss) -> bool {
-        self.parts().iter().all(|group| {
-            let gone = gone(group, zones, loss);
+    pub(crate) fn allow_loss(&self, zones: &[ZoneRoom], margin: Pages, loss: &SliceLoss) -> bool {
+        self.groups().iter().all(|group| {
+            let gone = lost_available(group, zones, loss);
             gone == Pages::ZERO || group.available(zones) >= self.share(group, margin) + gone
         })
     }
 
     /// The parts of which something is off and less than their share of `floor` is available, the
     /// shortest for its size first.
-    pub(super) fn short(&self, zones: &[ZoneRoom], floor: Pages) -> Vec<ShortPlace> {
-        let off = self.parts().iter().filter(|group| group.off);
+    pub(super) fn short_places(&self, zones: &[ZoneRoom], floor: Pages) -> Vec<ShortPlace> {
+        let off = self.groups().iter().filter(|group| group.has_offline);
         let mut short: Vec<&MemoryGroup> =
             off.filter(|group| group.available(zones) < self.share(group, floor)).collect();
         short.sort_by_key(|group| group.ratio(zones));
@@ -158,7 +158,7 @@ impl PlaceMargins {
             ShortPlace {
                 place: group.place,
                 available,
-                missing: self.share(group, floor) - available,
+                missing_pages: self.share(group, floor) - available,
             }
         });
         short.collect()
@@ -178,7 +178,7 @@ impl PlaceMargins {
 
 /// What a part has no more of when a slice goes. Memory hotplug moves content to other nodes if
 /// there are any.
-fn gone(group: &MemoryGroup, zones: &[ZoneRoom], loss: &SliceLoss) -> Pages {
+fn lost_available(group: &MemoryGroup, zones: &[ZoneRoom], loss: &SliceLoss) -> Pages {
     let leaves = zones.iter().any(|zone| zone.node != loss.node);
     match group.place.node {
         Some(node) if node != loss.node => loss.moves - loss.cache,
@@ -217,7 +217,7 @@ mod tests {
         let group = |node: Option<i32>, kernel, size, off| MemoryGroup {
             place: MemoryPlace { node: node.map(NodeId), kernel },
             size: Pages(size),
-            off,
+            has_offline: off,
         };
         PlaceMargins {
             groups: vec![
@@ -238,7 +238,7 @@ mod tests {
             cache: Pages(0),
             moves: Pages(moves),
         };
-        let keeps = |free, loss| margins([false; 4]).keeps(&zones(free), Pages(200), &loss);
+        let keeps = |free, loss| margins([false; 4]).allow_loss(&zones(free), Pages(200), &loss);
         // Each node is to keep 100, and the zones of the kernel 150.
         assert!(keeps([150, 500, 500], loss(0, 50, 0)) && !keeps([149, 500, 500], loss(0, 50, 0)));
         // What moves is room of the other node; its own loses what was free.
@@ -261,26 +261,26 @@ mod tests {
             cache: Pages(0),
             moves: Pages(moves),
         };
-        let keeps = |free, loss| margins([false; 4]).keeps(&zones(free), Pages(200), &loss);
+        let keeps = |free, loss| margins([false; 4]).allow_loss(&zones(free), Pages(200), &loss);
         assert!(keeps([120, 20, 500], loss(0)));
         assert!(keeps([140, 50, 500], loss(40)) && !keeps([140, 40, 500], loss(40)));
     }
 
     #[test]
     fn places_are_short_if_blocks_are_offline_there_and_the_shortest_for_its_size_comes_first() {
-        let short = |off, free| margins(off).short(&zones(free), Pages(200));
+        let short = |off, free| margins(off).short_places(&zones(free), Pages(200));
         assert_eq!(short([true; 4], [500, 500, 500]), []);
         let node = |node, available, missing| ShortPlace {
             place: MemoryPlace { node: Some(NodeId(node)), kernel: false },
             available: Pages(available),
-            missing: Pages(missing),
+            missing_pages: Pages(missing),
         };
         assert_eq!(short([true; 4], [500, 60, 0]), [node(1, 60, 40)]);
         assert_eq!(short([true, false, true, true], [500, 60, 0]), []);
         let kernel = ShortPlace {
             place: MemoryPlace { node: None, kernel: true },
             available: Pages(120),
-            missing: Pages(30),
+            missing_pages: Pages(30),
         };
         assert_eq!(short([false, true, true, true], [100, 20, 500]), [kernel]);
         assert_eq!(

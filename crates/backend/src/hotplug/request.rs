@@ -34,7 +34,7 @@ const DEADLINE: Duration = Duration::from_mins(1);
 const PINNED_SHARE: usize = 8;
 
 /// Takes the lock that every request which switches blocks holds.
-pub(super) fn alone(system: &dyn SystemFiles) -> Result<RequestLock, KernelError> {
+pub(super) fn lock_requests(system: &dyn SystemFiles) -> Result<RequestLock, KernelError> {
     let path = super::system_files::STATE;
     match system.lock() {
         Ok(Some(held)) => Ok(held),
@@ -50,73 +50,75 @@ pub(super) fn run(
     place: MemoryPlace,
 ) -> Result<RequestOutcome, KernelError> {
     let system = &*backend.system;
-    let _held = if request.dry_run { None } else { Some(alone(system)?) };
+    let _held = if request.dry_run { None } else { Some(lock_requests(system)?) };
     let began = system.now();
     let takes = !request.dry_run && !request.op.wakes();
     let floor = if takes { backend.floor()? } else { Bytes(0) };
     let mut limits = RequestLimits::new(backend, floor);
-    let look = match look_for(backend, request, &limits) {
+    let scan = match scan_for(backend, request, &limits) {
         // A guard that wants memory does not wait for a scan.
-        Err(_) if !request.op.wakes() && limits.memory_is_wanted() => return Ok(given_up(request)),
-        look => look?,
+        Err(_) if !request.op.wakes() && limits.is_memory_needed() => {
+            return Ok(pressure_outcome(request));
+        }
+        scan => scan?,
     };
     // On a large machine the scan alone may take longer than the deadline, which limits only what
     // happens to slices.
     limits.end = system.now() + request.deadline.unwrap_or(DEADLINE);
     let (outcome, spent, work) = (RequestOutcome::default(), Price::ZERO, WorkCounters::default());
-    let margins = look.margins();
+    let margins = scan.margins();
     let mut run = RequestRun {
         backend,
         system,
         request,
         place,
-        look,
+        scan,
         margins,
         outcome,
-        spent,
+        spent_price: spent,
         limits: &limits,
         work,
     };
-    for number in run.look.brought_back() {
-        run.look.store.blocks.remove(&number);
+    for number in run.scan.blocks_online_again() {
+        run.scan.saved_state.blocks.remove(&number);
     }
     let result = run.carry_out();
     run.outcome.elapsed = system.now().saturating_sub(began);
     if !request.dry_run {
-        run.remember()?;
+        run.save_state()?;
     }
-    if run.look.complete {
-        *lock(&backend.last) = Some(run.look);
+    if run.scan.complete {
+        *lock(&backend.last_scan) = Some(run.scan);
     }
     result.map(|()| run.outcome)
 }
 
 /// Scans what a request needs: the pages of the slices that it may empty. A recent scan is used
 /// again; each slice is read again before it is emptied.
-fn look_for(
+fn scan_for(
     backend: &HotplugBackend,
     request: &Request,
     limits: &RequestLimits<'_>,
 ) -> Result<PageScan, KernelError> {
     if request.op.wakes() {
-        return backend.glance();
+        return backend.read_blocks();
     }
     let named = matches!(request.op, RequestOp::Offline(_));
     // A scan of one slice is short, and shows why that slice stays online.
-    let wanted = || if named { backend.wanted() } else { limits.memory_is_wanted() };
-    let goes_on = || !wanted() && (backend.goes_on)();
-    if let Some(look) = backend.standing(&goes_on)? {
-        return Ok(look);
+    let wanted = || if named { backend.is_wake_pending() } else { limits.is_memory_needed() };
+    let goes_on = || !wanted() && (backend.may_continue)();
+    if let Some(scan) = backend.reusable_scan(&goes_on)? {
+        return Ok(scan);
     }
-    let wanted = |look: &PageScan, part: &ScannedSlice| match request.op {
+    let wanted = |scan: &PageScan, part: &ScannedSlice| match request.op {
         RequestOp::Offline(id) => part.id == id,
-        _ => is_in(request, look, part),
+        _ => is_within(request, scan, part),
     };
-    backend.look_at(wanted, &goes_on)
+    backend.scan_slices(wanted, &goes_on)
 }
 
 /// The outcome of a request that gave way before it did anything.
-fn given_up(request: &Request) -> RequestOutcome {
+fn pressure_outcome(request: &Request) -> RequestOutcome {
     let stop = SliceRefusal::new(Reason::Pressure);
     let named = if let RequestOp::Offline(id) = request.op { Some(id) } else { None };
     RequestOutcome {
@@ -129,9 +131,9 @@ fn given_up(request: &Request) -> RequestOutcome {
 }
 
 /// Whether a slice is in the request's node and zone.
-fn is_in(request: &Request, look: &PageScan, part: &ScannedSlice) -> bool {
+fn is_within(request: &Request, scan: &PageScan, part: &ScannedSlice) -> bool {
     request.node.is_none_or(|node| node == part.node)
-        && request.zone.is_none_or(|zone| zone == look.zone_number(part))
+        && request.zone.is_none_or(|zone| zone == scan.zone_number(part))
 }
 
 /// Why a slice keeps its state.
@@ -162,12 +164,12 @@ pub(super) struct RequestRun<'a> {
     pub(super) request: &'a Request,
     /// Where slices may wake.
     pub(super) place: MemoryPlace,
-    pub(super) look: PageScan,
+    pub(super) scan: PageScan,
     /// The margins at the time of the scan: a request does not change the sizes of places.
     pub(super) margins: PlaceMargins,
     pub(super) outcome: RequestOutcome,
     /// The price charged to the budget so far.
-    pub(super) spent: Price,
+    pub(super) spent_price: Price,
     pub(super) limits: &'a RequestLimits<'a>,
     pub(super) work: WorkCounters,
 }
@@ -177,27 +179,27 @@ impl RequestRun<'_> {
         match self.request.op {
             RequestOp::Offline(id) => {
                 self.find(id)?;
-                let part = self.look.again(self.system, id)?;
+                let part = self.scan.rescan_slice(self.system, id)?;
                 let result = self.offline(&part)?;
-                self.single(id, result);
+                self.record_single(id, result);
             }
             RequestOp::Online(id) => {
                 let part = self.find(id)?;
                 let result = self.online(&part);
-                self.single(id, result);
+                self.record_single(id, result);
             }
-            RequestOp::Compact | RequestOp::OfflineFree => self.sweep()?,
+            RequestOp::Compact | RequestOp::OfflineFree => self.offline_cheapest()?,
             RequestOp::OnlineAll => self.online_all()?,
         }
         Ok(())
     }
 
     pub(super) fn find(&self, id: SliceId) -> Result<ScannedSlice, KernelError> {
-        let part = self.look.parts.iter().find(|part| part.id == id).cloned();
+        let part = self.scan.scanned_slices.iter().find(|part| part.id == id).cloned();
         part.ok_or_else(|| KernelError::NotFound { what: format!("slice {id}") })
     }
 
-    pub(super) fn single(&mut self, id: SliceId, result: Result<(), SliceRefusal>) {
+    pub(super) fn record_single(&mut self, id: SliceId, result: Result<(), SliceRefusal>) {
         self.outcome.last_slice = Some(id);
         match result {
             Ok(()) => self.outcome.slices_done = 1,
@@ -216,9 +218,10 @@ impl RequestRun<'_> {
     }
 
     /// The slices in the request's node and zone.
-    pub(super) fn wanted(&self) -> Result<Vec<ScannedSlice>, KernelError> {
-        let fits = |part: &&ScannedSlice| is_in(self.request, &self.look, part);
-        let found: Vec<ScannedSlice> = self.look.parts.iter().filter(fits).cloned().collect();
+    pub(super) fn candidates(&self) -> Result<Vec<ScannedSlice>, KernelError> {
+        let fits = |part: &&ScannedSlice| is_within(self.request, &self.scan, part);
+        let found: Vec<ScannedSlice> =
+            self.scan.scanned_slices.iter().filter(fits).cloned().collect();
         if found.is_empty() && (self.request.node.is_some() || self.request.zone.is_some()) {
             return Err(KernelError::NotFound { what: "slice in this node and zone".to_owned() });
         }
@@ -227,11 +230,11 @@ impl RequestRun<'_> {
 
     /// Empties slices by ascending price until a limit ends the request; of equal prices, the
     /// higher address first.
-    fn sweep(&mut self) -> Result<(), KernelError> {
+    fn offline_cheapest(&mut self) -> Result<(), KernelError> {
         let only_empty = self.request.op == RequestOp::OfflineFree;
-        let mut parts = self.wanted()?;
+        let mut parts = self.candidates()?;
         parts.retain(|part| {
-            let slice = self.look.slice(part);
+            let slice = self.scan.slice(part);
             slice.state == SliceState::Online
                 && (self.request.ignore_backoff || !slice.backoff)
                 && !slice.unreclaimable
@@ -243,14 +246,14 @@ impl RequestRun<'_> {
             if self.request.max_slices.is_some_and(|most| self.outcome.slices_done >= most) {
                 return Ok(());
             }
-            if let Some(reason) = self.limits.over() {
+            if let Some(reason) = self.limits.stop_reason() {
                 self.stop(&SliceRefusal::new(reason), true);
                 return Ok(());
             }
             // Earlier slices may have filled this one, and the scan may be some time ago. If the
             // slice costs more than expected, it goes back in the queue.
-            let part = self.look.again(self.system, part.id)?;
-            if only_empty && !self.look.slice(&part).is_empty() {
+            let part = self.scan.rescan_slice(self.system, part.id)?;
+            if only_empty && !self.scan.slice(&part).is_empty() {
                 continue;
             }
             if parts.last().is_some_and(|next| next.price < part.price) {
@@ -289,8 +292,11 @@ impl RequestRun<'_> {
     }
 
     /// Decides whether a slice may be emptied, and returns its price with destinations.
-    fn admit(&self, part: &ScannedSlice) -> Result<Result<Price, SliceRefusal>, KernelError> {
-        let slice = self.look.slice(part);
+    fn check_limits(
+        &self,
+        part: &ScannedSlice,
+    ) -> Result<Result<Price, SliceRefusal>, KernelError> {
+        let slice = self.scan.slice(part);
         let refuse = |reason| Ok(Err(SliceRefusal::new(reason)));
         if slice.state != SliceState::Online {
             return refuse(Reason::State);
@@ -301,27 +307,27 @@ impl RequestRun<'_> {
         if slice.unreclaimable || slice.unmovable {
             return refuse(part.sum.reason);
         }
-        let price = part.price + price::destinations(self.look.store.prices(), &part.sum);
+        let price = part.price + price::destinations(self.scan.saved_state.prices(), &part.sum);
         if let Budget::Limited(budget) = self.request.budget {
-            let spent = if self.request.per_slice { Price::ZERO } else { self.spent };
+            let spent = if self.request.per_slice { Price::ZERO } else { self.spent_price };
             if spent + price > budget {
                 return refuse(Reason::OverBudget);
             }
         }
-        let rooms = page_scan::read_rooms(self.system, self.look.block_pages())?;
+        let rooms = page_scan::read_rooms(self.system, self.scan.block_pages())?;
         let free: Pages = rooms.iter().map(|zone| zone.free).sum();
         // The slice's own free pages are lost, and its content needs free pages outside the slice.
         let needed = part.sum.counters.free + part.sum.moves;
         if free < needed {
             return refuse(Reason::NoRoom);
         }
-        let own = (part.node, self.look.zone_number(part));
+        let own = (part.node, self.scan.zone_number(part));
         if !keeps_reserves(&rooms, own, part.sum.counters.free, part.sum.moves) {
             return refuse(Reason::AwakeReserve);
         }
         let available = page_scan::available(self.system)?;
-        let margin = HotplugBackend::margin_of(self.look.managed().bytes(self.look.page));
-        let lost = part.sum.present.bytes(self.look.page);
+        let margin = HotplugBackend::margin_of(self.scan.managed().bytes(self.scan.page_bytes));
+        let lost = part.sum.present.bytes(self.scan.page_bytes);
         if available < Bytes(lost.0.saturating_add(margin.0)) {
             debug!(%available, %margin, %lost, "too little would stay available");
             return refuse(Reason::AwakeReserve);
@@ -333,7 +339,7 @@ impl RequestRun<'_> {
             cache: part.sum.counters.lru_file,
             moves: part.sum.moves,
         };
-        if !self.margins.keeps(&rooms, margin.pages(self.look.page), &going) {
+        if !self.margins.allow_loss(&rooms, margin.pages(self.scan.page_bytes), &going) {
             debug!("too little would stay available to a node or to the kernel");
             return refuse(Reason::AwakeReserve);
         }
@@ -342,19 +348,19 @@ impl RequestRun<'_> {
 
     /// Empties a slice and takes it offline, or leaves all its blocks as they were.
     fn offline(&mut self, part: &ScannedSlice) -> Result<Result<(), SliceRefusal>, KernelError> {
-        let price = match self.admit(part)? {
+        let price = match self.check_limits(part)? {
             Ok(price) => price,
             Err(stop) => return Ok(Err(stop)),
         };
         self.outcome.price_predicted += price;
-        self.spent += price;
+        self.spent_price += price;
         if self.request.dry_run {
             return Ok(Ok(()));
         }
-        let (cpu, moved) = (self.system.cpu_time(), self.migrated());
+        let (cpu, moved) = (self.system.cpu_time(), self.migrated_pages());
         let result = self.switch_off(part);
         let cycles = self.cycles(self.system.cpu_time().saturating_sub(cpu));
-        let moved = self.migrated().saturating_sub(moved);
+        let moved = self.migrated_pages().saturating_sub(moved);
         self.outcome.price_measured += cycles;
         self.outcome.migrated += moved;
         self.work = self.work.plus(&WorkCounters {
@@ -367,16 +373,16 @@ impl RequestRun<'_> {
             ..WorkCounters::default()
         });
         match &result {
-            Ok(()) => drop(self.look.store.failures.remove(&part.blocks[0])),
+            Ok(()) => drop(self.scan.saved_state.failures.remove(&part.blocks[0])),
             Err(stop)
                 if !matches!(stop.reason, Reason::Signal | Reason::Pressure | Reason::State) =>
             {
-                self.look.store.fail(part.blocks[0], stop.reason, self.system.now());
+                self.scan.saved_state.add_failure(part.blocks[0], stop.reason, self.system.now());
             }
             Err(_) => {}
         }
         if result.is_err()
-            && let Err(error) = self.look.again(self.system, part.id)
+            && let Err(error) = self.scan.rescan_slice(self.system, part.id)
         {
             // Some pages have moved all the same. What is unknown now is read again before the next
             // attempt.
@@ -389,15 +395,15 @@ impl RequestRun<'_> {
         let mut gone = Vec::new();
         // From the top, because a zone shrinks at its end.
         for &number in part.blocks.iter().rev() {
-            if self.look.blocks.get(&number).is_none_or(|block| block.state != BlockState::Online) {
+            if self.scan.blocks.get(&number).is_none_or(|block| block.state != BlockState::Online) {
                 continue;
             }
-            let Err(stop) = self.block_off(number, &part.zone) else {
+            let Err(stop) = self.offline_block(number, &part.zone) else {
                 gone.push(number);
                 continue;
             };
             for &number in gone.iter().rev() {
-                if let Err(error) = self.block_on(number) {
+                if let Err(error) = self.online_block(number) {
                     // The block stays saved as ours: `online --all` tries again.
                     warn!(block = number, %error, "a block did not come back");
                 }
@@ -412,42 +418,42 @@ impl RequestRun<'_> {
 
     /// Takes one block offline. It is saved as ours before, so that it is known if this program
     /// dies.
-    fn block_off(&mut self, number: u64, zone: &str) -> Result<(), SliceRefusal> {
-        if let Some(reason) = self.limits.over() {
+    fn offline_block(&mut self, number: u64, zone: &str) -> Result<(), SliceRefusal> {
+        if let Some(reason) = self.limits.stop_reason() {
             return Err(SliceRefusal::new(reason));
         }
         let left = self.limits.end.saturating_sub(self.system.now());
-        let users = self.look.users(self.system, number).unwrap_or_default();
-        self.look.store.blocks.insert(number, zone.to_owned());
-        if let Err(error) = self.look.store.save(self.system) {
+        let users = self.scan.users(self.system, number).unwrap_or_default();
+        self.scan.saved_state.blocks.insert(number, zone.to_owned());
+        if let Err(error) = self.scan.saved_state.save(self.system) {
             warn!(%error, "nothing was switched");
-            self.look.store.blocks.remove(&number);
+            self.scan.saved_state.blocks.remove(&number);
             return Err(SliceRefusal { reason: Reason::None, errno: Errno::IO });
         }
-        self.backend.takes.store(true, Ordering::Relaxed);
+        self.backend.offlining_begun.store(true, Ordering::Relaxed);
         let path = file(number, "state");
         let gives_up = !matches!(self.request.op, RequestOp::Offline(_));
-        let emptying = BlockEmptying::new(self.limits, &self.look, number, gives_up, users.len());
+        let emptying = BlockEmptying::new(self.limits, &self.scan, number, gives_up, users.len());
         let result =
-            alarm::within(left, || emptying.ends(), || self.system.write(&path, "offline"))
+            alarm::within(left, || emptying.should_end(), || self.system.write(&path, "offline"))
                 .and_then(|result| result);
         let stuck = emptying.was_stuck();
         let Err(error) = result else {
-            if let Some(block) = self.look.blocks.get_mut(&number) {
+            if let Some(block) = self.scan.blocks.get_mut(&number) {
                 (block.state, block.zone) = (BlockState::Offline, None);
             }
             return Ok(());
         };
         // A write that failed half way may have taken effect all the same.
         match blocks::state(self.system, number) {
-            Ok(BlockState::Offline) => drop(self.block_on(number)),
-            _ => drop(self.look.store.blocks.remove(&number)),
+            Ok(BlockState::Offline) => drop(self.online_block(number)),
+            _ => drop(self.scan.saved_state.blocks.remove(&number)),
         }
-        Err(self.why(number, &error, &users, stuck))
+        Err(self.refusal_of(number, &error, &users, stuck))
     }
 
     /// Why the kernel refused, judged by its errno and by the pages that are left.
-    pub(super) fn why(
+    pub(super) fn refusal_of(
         &mut self,
         number: u64,
         error: &io::Error,
@@ -458,14 +464,14 @@ impl RequestRun<'_> {
         let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
         let stop = |reason| SliceRefusal { errno, ..SliceRefusal::new(reason) };
         match errno {
-            Errno::INTR if self.limits.memory_is_wanted() => return stop(Reason::Pressure),
+            Errno::INTR if self.limits.is_memory_needed() => return stop(Reason::Pressure),
             Errno::INTR if self.system.now() < self.limits.end && !stuck => {
                 return stop(Reason::Signal);
             }
             Errno::INTR => {
                 // Nothing enters a block that is being emptied. If all but a few pages have left,
                 // these are pinned.
-                let after = self.look.users(self.system, number).unwrap_or_default();
+                let after = self.scan.users(self.system, number).unwrap_or_default();
                 let stayed = after.iter().filter(|&pfn| users.binary_search(pfn).is_ok()).count();
                 self.outcome.failed += Pages(stayed as u64);
                 let few = stayed > 0 && stayed * PINNED_SHARE <= users.len().max(PINNED_SHARE);
@@ -484,23 +490,23 @@ impl RequestRun<'_> {
             Errno::PERM | Errno::IO => return stop(Reason::Power),
             _ => {}
         }
-        let movable = self.look.zone_of_block(number) == Some("Movable");
-        let sum = self.look.look_at(self.system, number, movable).unwrap_or_default();
-        self.outcome.failed += sum.stays + sum.bare;
+        let movable = self.scan.zone_of_block(number) == Some("Movable");
+        let sum = self.scan.block_sum(self.system, number, movable).unwrap_or_default();
+        self.outcome.failed += sum.staying + sum.unknown_use;
         match sum.reason {
-            Reason::None if sum.bare > Pages::ZERO => stop(Reason::Unmovable),
+            Reason::None if sum.unknown_use > Pages::ZERO => stop(Reason::Unmovable),
             Reason::None => stop(Reason::Migration),
             reason => stop(reason),
         }
     }
 
     pub(super) fn offline_blocks(&self, part: &ScannedSlice) -> Vec<u64> {
-        let off = |number: &&u64| self.look.blocks[number].state == BlockState::Offline;
+        let off = |number: &&u64| self.scan.blocks[number].state == BlockState::Offline;
         part.blocks.iter().filter(off).copied().collect()
     }
 
     /// Pages that the kernel has migrated so far, for any purpose.
-    fn migrated(&self) -> Pages {
+    fn migrated_pages(&self) -> Pages {
         let number = read_proc::<VmStat>(self.system, "proc/vmstat")
             .ok()
             .and_then(|vmstat| u64::try_from(*vmstat.0.get("pgmigrate_success")?).ok());
@@ -509,7 +515,7 @@ impl RequestRun<'_> {
 
     /// CPU time in units of 100 cycles of one clock.
     pub(super) fn cycles(&mut self, time: Duration) -> Price {
-        let clock_khz = *self.look.store.clock_khz.get_or_insert(self.backend.clock_khz);
+        let clock_khz = *self.scan.saved_state.clock_khz.get_or_insert(self.backend.clock_khz);
         Price(
             u64::try_from(time.as_nanos() * u128::from(clock_khz) / 100_000_000)
                 .unwrap_or(u64::MAX),
@@ -517,10 +523,10 @@ impl RequestRun<'_> {
     }
 
     /// Saves what the request did.
-    pub(super) fn remember(&mut self) -> Result<(), KernelError> {
-        let before = self.look.store.work.unwrap_or_default();
-        self.look.store.work = Some(before.plus(&self.work));
-        let store: &HotplugState = &self.look.store;
+    pub(super) fn save_state(&mut self) -> Result<(), KernelError> {
+        let before = self.scan.saved_state.work.unwrap_or_default();
+        self.scan.saved_state.work = Some(before.plus(&self.work));
+        let store: &HotplugState = &self.scan.saved_state;
         store.save(self.system)
     }
 }

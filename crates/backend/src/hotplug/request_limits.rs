@@ -25,7 +25,7 @@ pub(super) struct RequestLimits<'a> {
     floor: Bytes,
     /// When to look again, in milliseconds of the monotonic clock.
     next_ms: AtomicU64,
-    short: AtomicBool,
+    short_seen: AtomicBool,
     /// On the monotonic clock.
     pub(super) end: Duration,
 }
@@ -35,13 +35,13 @@ impl<'a> RequestLimits<'a> {
     /// any; `floor` is 0 for other requests.
     pub(super) fn new(backend: &'a HotplugBackend, floor: Bytes) -> Self {
         let (next_ms, short) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { backend, floor, next_ms, short, end: Duration::MAX }
+        Self { backend, floor, next_ms, short_seen: short, end: Duration::MAX }
     }
 
     /// Whether a guard waits to wake slices, or would have to: a guard of another program cannot
     /// report it.
-    pub(super) fn memory_is_wanted(&self) -> bool {
-        self.backend.wanted() || self.short.load(Ordering::Relaxed) || self.is_short()
+    pub(super) fn is_memory_needed(&self) -> bool {
+        self.backend.is_wake_pending() || self.short_seen.load(Ordering::Relaxed) || self.is_short()
     }
 
     fn is_short(&self) -> bool {
@@ -53,39 +53,39 @@ impl<'a> RequestLimits<'a> {
         let short = available(&*self.backend.system).is_ok_and(|available| available < self.floor);
         if short {
             debug!(floor = %self.floor, "memory is wanted");
-            self.short.store(true, Ordering::Relaxed);
+            self.short_seen.store(true, Ordering::Relaxed);
         }
         short
     }
 
     /// Why the request must start nothing more.
-    pub(super) fn over(&self) -> Option<Reason> {
+    pub(super) fn stop_reason(&self) -> Option<Reason> {
         if self.backend.system.now() >= self.end {
             return Some(Reason::Deadline);
         }
-        self.memory_is_wanted().then_some(Reason::Pressure)
+        self.is_memory_needed().then_some(Reason::Pressure)
     }
 }
 
 /// Watches over a block while it is being emptied.
 pub(super) struct BlockEmptying<'a> {
     pub(super) limits: &'a RequestLimits<'a>,
-    pub(super) look: &'a PageScan,
+    pub(super) scan: &'a PageScan,
     pub(super) number: u64,
     /// No request named this block: others may be easier to empty.
-    pub(super) gives_up: bool,
+    pub(super) may_give_up: bool,
     /// When pages were last seen to leave, and when to count again.
-    pub(super) left_ms: AtomicU64,
+    pub(super) last_progress_ms: AtomicU64,
     next_ms: AtomicU64,
-    users: AtomicU64,
-    stuck: AtomicBool,
+    used_pages: AtomicU64,
+    stuck_seen: AtomicBool,
 }
 
 impl<'a> BlockEmptying<'a> {
     /// `users`: pages to leave.
     pub(super) fn new(
         limits: &'a RequestLimits<'a>,
-        look: &'a PageScan,
+        scan: &'a PageScan,
         number: u64,
         gives_up: bool,
         users: usize,
@@ -93,24 +93,24 @@ impl<'a> BlockEmptying<'a> {
         let now = limits.backend.system.now();
         Self {
             limits,
-            look,
+            scan,
             number,
-            gives_up,
-            left_ms: AtomicU64::new(ms(now)),
+            may_give_up: gives_up,
+            last_progress_ms: AtomicU64::new(ms(now)),
             next_ms: AtomicU64::new(ms(now + COUNT)),
-            users: AtomicU64::new(users as u64),
-            stuck: AtomicBool::new(false),
+            used_pages: AtomicU64::new(users as u64),
+            stuck_seen: AtomicBool::new(false),
         }
     }
 
     /// Whether to interrupt the kernel.
-    pub(super) fn ends(&self) -> bool {
-        self.limits.memory_is_wanted() || (self.gives_up && self.is_stuck())
+    pub(super) fn should_end(&self) -> bool {
+        self.limits.is_memory_needed() || (self.may_give_up && self.is_stuck())
     }
 
     /// Whether it ended because no more pages left.
     pub(super) fn was_stuck(&self) -> bool {
-        self.stuck.load(Ordering::Relaxed)
+        self.stuck_seen.load(Ordering::Relaxed)
     }
 
     fn is_stuck(&self) -> bool {
@@ -120,13 +120,13 @@ impl<'a> BlockEmptying<'a> {
             return self.was_stuck();
         }
         self.next_ms.store(now + ms(COUNT), Ordering::Relaxed);
-        let Ok(users) = self.look.users(system, self.number) else { return false };
+        let Ok(users) = self.scan.users(system, self.number) else { return false };
         let users = users.len() as u64;
-        if users < self.users.swap(users, Ordering::Relaxed) {
-            self.left_ms.store(now, Ordering::Relaxed);
-        } else if users > 0 && now >= self.left_ms.load(Ordering::Relaxed) + ms(STUCK) {
+        if users < self.used_pages.swap(users, Ordering::Relaxed) {
+            self.last_progress_ms.store(now, Ordering::Relaxed);
+        } else if users > 0 && now >= self.last_progress_ms.load(Ordering::Relaxed) + ms(STUCK) {
             debug!(block = self.number, users, "no page leaves it any more");
-            self.stuck.store(true, Ordering::Relaxed);
+            self.stuck_seen.store(true, Ordering::Relaxed);
         }
         self.was_stuck()
     }

@@ -13,8 +13,8 @@ use crate::error::KernelError;
 
 impl RequestRun<'_> {
     /// Gives one block back to the zone it was in.
-    pub(super) fn block_on(&mut self, number: u64) -> Result<(), io::Error> {
-        let zone = self.look.zone_of_block(number).map(str::to_owned);
+    pub(super) fn online_block(&mut self, number: u64) -> Result<(), io::Error> {
+        let zone = self.scan.zone_of_block(number).map(str::to_owned);
         let word = match zone.as_deref() {
             Some("Movable") => "online_movable",
             Some(_) => "online_kernel",
@@ -33,8 +33,8 @@ impl RequestRun<'_> {
         {
             warn!(block = number, was = zone, now, "a block came back to another zone");
         }
-        self.look.store.blocks.remove(&number);
-        if let Some(block) = self.look.blocks.get_mut(&number) {
+        self.scan.saved_state.blocks.remove(&number);
+        if let Some(block) = self.scan.blocks.get_mut(&number) {
             (block.state, block.zone) = (BlockState::Online, Some(now));
         }
         Ok(())
@@ -48,7 +48,7 @@ impl RequestRun<'_> {
         }
         self.wake(&off)?;
         if !self.request.dry_run {
-            self.look.store.failures.remove(&part.blocks[0]);
+            self.scan.saved_state.failures.remove(&part.blocks[0]);
         }
         Ok(())
     }
@@ -61,7 +61,7 @@ impl RequestRun<'_> {
             if self.system.now() >= self.limits.end {
                 return Err(SliceRefusal::new(Reason::Deadline));
             }
-            self.block_on(number).map_err(|error| {
+            self.online_block(number).map_err(|error| {
                 debug!(block = number, %error, "not brought online");
                 let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
                 let reason = match errno {
@@ -80,16 +80,19 @@ impl RequestRun<'_> {
     /// Wakes all blocks that this program took offline, and none that another process did.
     pub(super) fn online_all(&mut self) -> Result<(), KernelError> {
         let mut failure = None;
-        let mut parts = self.wanted()?;
+        let mut parts = self.candidates()?;
         parts.retain(|part| {
             self.place.has(part.node, part.zone == "Movable")
-                && part.blocks.iter().any(|number| self.look.store.blocks.contains_key(number))
+                && part
+                    .blocks
+                    .iter()
+                    .any(|number| self.scan.saved_state.blocks.contains_key(number))
         });
         while !parts.is_empty() {
             // Where least memory is left, from the lowest address. If all come back, the order does
             // not matter.
             let at = if self.request.max_slices.is_some() && !self.margins.is_empty() {
-                let zones = page_scan::read_rooms(self.system, self.look.block_pages())?;
+                let zones = page_scan::read_rooms(self.system, self.scan.block_pages())?;
                 let ratio = |part: &ScannedSlice| {
                     self.margins.ratio(&zones, part.node, part.zone == "Movable")
                 };
@@ -101,7 +104,7 @@ impl RequestRun<'_> {
             let ours: Vec<u64> = self
                 .offline_blocks(&part)
                 .into_iter()
-                .filter(|number| self.look.store.blocks.contains_key(number))
+                .filter(|number| self.scan.saved_state.blocks.contains_key(number))
                 .collect();
             if ours.is_empty() {
                 continue;

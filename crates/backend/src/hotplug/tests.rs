@@ -10,7 +10,7 @@ use ramslice_types::{
 };
 use rustix::io::Errno;
 
-use super::fake_machine::{ANON, BLOCK, BLOCKS, FakeMachine, remembered};
+use super::fake_machine::{ANON, BLOCK, BLOCKS, FakeMachine, saved_state};
 use super::system_files::STATE;
 use super::{HotplugBackend, HotplugGuard};
 
@@ -42,7 +42,7 @@ fn errno(errno: Errno) -> u32 {
 #[test]
 fn every_rule_of_a_backend_holds() {
     // Each look is a new one: what moved counts where it went.
-    let backend = machine().1.patient(0);
+    let backend = machine().1.with_scan_reuse(0);
     let settings = CheckSettings { tolerance: Pages::ZERO, contents: true, events: false };
     let broken = check(&backend, settings);
     assert!(broken.is_empty(), "{broken:#?}");
@@ -50,7 +50,7 @@ fn every_rule_of_a_backend_holds() {
 
 #[test]
 fn every_rule_holds_with_slices_of_several_blocks() {
-    let backend = pairs().1.patient(0);
+    let backend = pairs().1.with_scan_reuse(0);
     let settings = CheckSettings { tolerance: Pages::ZERO, contents: true, events: false };
     let broken = check(&backend, settings);
     assert!(broken.is_empty(), "{broken:#?}");
@@ -85,7 +85,7 @@ fn enough_stays_available_and_it_says_so() {
     assert_eq!(why(&outcome), (Reason::AwakeReserve, 0));
     assert!(outcome.slices_done > 10 && outcome.ran_to_its_end());
     // One block less would be below the margin of 256 MiB, or below the reserve of its zone.
-    let left = fake.inner().online.values().filter(|online| **online).count();
+    let left = fake.inner().online_blocks.values().filter(|online| **online).count();
     assert!((6..=12).contains(&left), "{left}");
     let awake = backend.snapshot().unwrap().slices.into_iter().rev();
     let next = awake
@@ -131,7 +131,7 @@ fn a_failure_half_way_brings_offline_blocks_back_to_the_zone_they_were_in() {
         assert_eq!(words, [(27, "offline"), (26, "offline"), (27, "online_movable")]);
         assert_eq!((inner.offline(), inner.zones[&27]), (vec![], "Movable"));
         drop(inner);
-        assert!(remembered(&fake).contains(r#""blocks":{}"#), "{}", remembered(&fake));
+        assert!(saved_state(&fake).contains(r#""blocks":{}"#), "{}", saved_state(&fake));
     }
 }
 
@@ -187,11 +187,11 @@ fn a_slice_that_failed_is_left_alone_for_a_while() {
 #[test]
 fn a_block_that_vanishes_is_no_success_and_nothing_of_it_is_remembered() {
     let (fake, backend) = pairs();
-    fake.inner().vanishing.insert(20);
+    fake.inner().vanishing_blocks.insert(20);
     let outcome = offline(&backend, 10);
     assert_eq!(why(&outcome), (Reason::State, errno(Errno::NODEV)));
     assert!(fake.inner().offline().is_empty());
-    assert!(remembered(&fake).contains(r#""blocks":{}"#));
+    assert!(saved_state(&fake).contains(r#""blocks":{}"#));
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_block_that_does_not_come_back_stays_ours_and_is_woken_later() {
 #[test]
 fn nothing_is_switched_that_could_not_be_remembered() {
     let (fake, backend) = machine();
-    fake.inner().cannot_save = true;
+    fake.inner().save_fails = true;
     assert!(backend.request(&Request::new(RequestOp::Offline(SliceId(9)))).is_err());
     assert_eq!(fake.inner().writes, []);
 }
@@ -223,7 +223,7 @@ fn nothing_is_switched_that_could_not_be_remembered() {
 fn all_cycles_since_boot_are_of_one_clock_whatever_the_cpu_runs_at() {
     let mhz = |fake: &FakeMachine, mhz: &str| {
         fake.inner()
-            .saved
+            .saved_files
             .insert("proc/cpuinfo".to_owned(), format!("processor\t: 0\ncpu MHz\t\t: {mhz}"));
     };
     let clock = |backend: &HotplugBackend| backend.info().unwrap().clock_khz.unwrap();
@@ -246,7 +246,7 @@ fn all_cycles_since_boot_are_of_one_clock_whatever_the_cpu_runs_at() {
         let fake = FakeMachine::new();
         mhz(&fake, "3512.5");
         fake.inner()
-            .saved
+            .saved_files
             .insert(format!("sys/devices/system/cpu/cpu0/cpufreq/{file}"), khz.to_owned());
         clock(&fake.backend())
     };
@@ -298,16 +298,16 @@ fn a_slice_with_a_block_that_another_process_took_offline_wakes_only_in_part() {
 #[test]
 fn with_its_memory_damaged_it_wakes_nothing_by_itself_and_names_what_wakes() {
     let (fake, backend) = machine();
-    fake.inner().online.insert(12, false);
+    fake.inner().online_blocks.insert(12, false);
     offline(&backend, 31);
-    fake.inner().saved.insert(STATE.to_owned(), "{".to_owned());
+    fake.inner().saved_files.insert(STATE.to_owned(), "{".to_owned());
     let all = Request::new(RequestOp::OnlineAll);
     let said = backend.request(&all).unwrap_err().to_string();
     assert!(
         said.contains("remove it, then `ramslice --backend stock slices --state offline`"),
         "{said}"
     );
-    fake.inner().saved.remove(STATE);
+    fake.inner().saved_files.remove(STATE);
     // It is unknown which of the two is ours.
     assert_eq!(backend.request(&all).unwrap().slices_done, 0);
     let slices = backend.snapshot().unwrap().slices;
@@ -320,7 +320,7 @@ fn with_its_memory_damaged_it_wakes_nothing_by_itself_and_names_what_wakes() {
 #[test]
 fn blocks_that_another_process_switches_are_seen_at_once_without_needless_page_reads() {
     let (fake, backend) = machine();
-    let backend = backend.patient(100);
+    let backend = backend.with_scan_reuse(100);
     let seen = || {
         let before = fake.inner().pages_read;
         let state = backend.snapshot().unwrap().slices[12].state;
@@ -361,7 +361,7 @@ fn a_request_looks_at_the_pages_that_it_is_about() {
 #[test]
 fn what_was_empty_at_the_look_and_is_not_now_stays_and_is_known_from_then_on() {
     let (fake, backend) = machine();
-    let backend = backend.patient(10_000);
+    let backend = backend.with_scan_reuse(10_000);
     assert!(backend.snapshot().unwrap().slices[31].is_empty());
     for block in 6..BLOCKS {
         fake.inner().fill(block, BLOCK / 2, ANON, 1);
@@ -389,8 +389,8 @@ fn a_deadline_is_for_what_is_done_and_a_look_of_any_length_can_be_ended() {
     assert!(outcome.elapsed > Duration::from_mins(1), "{:?}", outcome.elapsed);
     let left = std::sync::atomic::AtomicU32::new(5);
     let (_, backend) = machine();
-    let backend =
-        backend.asking(move || left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) > 1);
+    let backend = backend
+        .with_interruption(move || left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) > 1);
     let error = backend.snapshot().unwrap_err();
     assert!(error.to_string().contains("kpageflags"), "{error}");
 }
@@ -417,7 +417,7 @@ fn zones_and_slices_of_a_machine_are_of_one_moment_while_another_process_switche
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0.. {
-                fake.inner().online.insert(12, round % 2 == 0);
+                fake.inner().online_blocks.insert(12, round % 2 == 0);
                 if done.load(std::sync::atomic::Ordering::Relaxed) {
                     break;
                 }
@@ -454,7 +454,7 @@ fn a_budget_is_for_all_slices_or_for_each() {
 #[test]
 fn a_second_request_at_the_same_time_is_refused_but_looking_is_not() {
     let (fake, backend) = machine();
-    fake.inner().locked = true;
+    fake.inner().lock_held = true;
     assert_eq!(backend.request(&Request::default()).unwrap_err().kind(), BackendErrorKind::Busy);
     assert!(backend.request(&Request { dry_run: true, ..Request::default() }).is_ok());
     assert!(backend.machine().is_ok());
@@ -466,9 +466,9 @@ fn who_takes_memory_away_makes_way_for_a_guard_that_waits() {
     assert_eq!(offline(&backend, 31).slices_done, 1);
     let mut guard = HotplugGuard::new(&backend, Some(Bytes(u64::MAX))).unwrap();
     // Another process switches blocks.
-    fake.inner().locked = true;
+    fake.inner().lock_held = true;
     assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
-    fake.inner().locked = false;
+    fake.inner().lock_held = false;
     assert_eq!(why(&offline(&backend, 30)), (Reason::Pressure, errno(Errno::AGAIN)));
     assert_eq!(fake.inner().offline(), [31]);
     assert_eq!(guard.watch(Duration::ZERO).unwrap().unwrap().outcome.slices_done, 1);
@@ -482,9 +482,9 @@ fn a_guard_that_waited_in_vain_lets_others_go_on_when_memory_is_there_again() {
     let used = (BLOCK * 20) as usize;
     let before = fake.inner().flags.clone();
     fake.inner().flags[..used].fill(ANON);
-    fake.inner().locked = true;
+    fake.inner().lock_held = true;
     assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
-    fake.inner().locked = false;
+    fake.inner().lock_held = false;
     fake.inner().flags = before;
     assert_eq!(guard.watch(Duration::ZERO).unwrap(), None);
     assert_eq!(offline(&backend, 31).slices_done, 1);
@@ -496,11 +496,11 @@ fn a_guard_wakes_slices_as_soon_as_another_request_has_ended() {
     let backend = fake.backend();
     assert_eq!(offline(&backend, 31).slices_done, 1);
     let mut guard = HotplugGuard::new(&backend, Some(Bytes(u64::MAX))).unwrap();
-    fake.inner().locked = true;
+    fake.inner().lock_held = true;
     let seen = std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(60));
-            fake.inner().locked = false;
+            fake.inner().lock_held = false;
         });
         guard.watch(Duration::from_mins(1)).unwrap().unwrap()
     });
@@ -512,9 +512,9 @@ fn a_guard_goes_on_after_an_error() {
     let (fake, backend) = machine();
     assert_eq!(offline(&backend, 31).slices_done, 1);
     let mut guard = HotplugGuard::new(&backend, Some(Bytes(u64::MAX))).unwrap();
-    fake.inner().cannot_save = true;
+    fake.inner().save_fails = true;
     assert!(guard.watch(Duration::ZERO).is_err());
-    fake.inner().cannot_save = false;
+    fake.inner().save_fails = false;
     assert!(guard.watch(Duration::ZERO).is_ok());
     assert!(fake.inner().offline().is_empty());
 }

@@ -29,7 +29,7 @@ impl ZoneInfo {
     /// Zones shrink when a block at their end goes. Normal and Movable are named when a block goes
     /// online; of the others, the kernel takes the one that the block lies in, and Normal if that
     /// is none.
-    pub(super) fn loses_end(&self, first: Pfn, end: Pfn) -> bool {
+    pub(super) fn would_lose_end(&self, first: Pfn, end: Pfn) -> bool {
         let zone_end = self.start.0 + self.spanned.0;
         !matches!(self.name.as_str(), "Normal" | "Movable")
             && (first <= self.start || end.0 >= zone_end)
@@ -230,11 +230,11 @@ Node 1, zone  Movable
     fn only_zones_that_cannot_be_named_keep_their_ends() {
         let zones = parse(ZONEINFO);
         assert!(
-            zones[0].loses_end(Pfn(491_520), Pfn(524_288))
-                && zones[0].loses_end(Pfn(0), Pfn(32_768))
+            zones[0].would_lose_end(Pfn(491_520), Pfn(524_288))
+                && zones[0].would_lose_end(Pfn(0), Pfn(32_768))
         );
-        assert!(!zones[0].loses_end(Pfn(32_768), Pfn(65_536)));
-        assert!(!zones[2].loses_end(Pfn(8192), Pfn(8200)));
+        assert!(!zones[0].would_lose_end(Pfn(32_768), Pfn(65_536)));
+        assert!(!zones[2].would_lose_end(Pfn(8192), Pfn(8200)));
     }
 
     #[test]

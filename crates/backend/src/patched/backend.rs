@@ -34,7 +34,7 @@ pub struct PatchedBackend {
     paths: KernelPaths,
     device: Box<dyn RamsliceDevice>,
     pageblock_bytes: Bytes,
-    /// Older kernels do not tell.
+    /// Older kernels do not report it.
     clock_khz: Option<u64>,
     names: PageNames,
 }
@@ -62,7 +62,7 @@ impl PatchedBackend {
         let (kernel, tool) = (info.abi_version, uapi::RAMSLICE_ABI_VERSION);
         if kernel != tool {
             let which = if kernel > tool { "tools" } else { "kernel" };
-            return Err(KernelError::AbiVersion { kernel, tool, which });
+            return Err(KernelError::AbiVersion { kernel, tool, older_side: which });
         }
         backend.pageblock_bytes = Bytes(info.pageblock_bytes.into());
         Ok(backend)
@@ -106,7 +106,7 @@ impl PatchedBackend {
                 Err(source) => return Err(self.device_error("SNAPSHOT", source)),
             }
         }
-        Err(KernelError::Unstable { path: self.paths.device.clone(), tries: SNAPSHOT_TRIES })
+        Err(KernelError::Unstable { path: self.paths.device.clone(), attempts: SNAPSHOT_TRIES })
     }
 
     /// Errno values of the device, as the header defines them.

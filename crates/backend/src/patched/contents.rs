@@ -9,7 +9,7 @@ use crate::patched::convert;
 use crate::patched::device::RamsliceDevice;
 use crate::patched::uapi;
 
-/// Runs per call: as many as the kernel tells at once.
+/// Runs per call: as many as the kernel reports at once.
 const RUNS: usize = 1024;
 
 /// Why there are none.

@@ -99,7 +99,7 @@ pub(crate) fn run(raw: &uapi::ramslice_page_run) -> types::PageRun {
     let device = DeviceNumber { major: raw.dev_major, minor: raw.dev_minor };
     let cached = matches!(class, PageClass::File | PageClass::Shmem);
     // Device 0:0 is the kernel's way to say that it could not look.
-    let told = cached && (raw.dev_major, raw.dev_minor) != (0, 0);
+    let has_file = cached && (raw.dev_major, raw.dev_minor) != (0, 0);
     types::PageRun {
         pfn: Pfn(raw.pfn),
         pages: Pages(raw.nr_pages.into()),
@@ -109,7 +109,7 @@ pub(crate) fn run(raw: &uapi::ramslice_page_run) -> types::PageRun {
         order: raw.order.into(),
         mappings: raw.nr_maps,
         extra_references: raw.extra_refs,
-        file: told.then_some(FileId { device, inode: raw.inode }),
+        file: has_file.then_some(FileId { device, inode: raw.inode }),
         cgroup_inode: (raw.cgroup != 0).then_some(raw.cgroup),
     }
 }

@@ -10,4 +10,4 @@ pub(crate) mod sysfs;
 
 pub use paths::KernelPaths;
 pub use powercap::{PowerDomain, power_domains};
-pub use processor::Processor;
+pub use processor::ProcessorKind;

@@ -68,7 +68,7 @@ fn read_range(
         if record.pfn >= end {
             return Ok(());
         }
-        // The file moves on by itself, to the page after the one it told.
+        // The file moves on by itself, to the page after the one it reported.
         found.push(record);
     }
 }
@@ -96,7 +96,7 @@ fn parse(text: &str) -> Option<PageAllocation> {
     })
 }
 
-/// `alloc_pages+0x1c/0x40 [module]` without the offset, which would only tell one build from
+/// `alloc_pages+0x1c/0x40 [module]` without the offset, which would only distinguish one build from
 /// another.
 fn function(line: &str) -> &str {
     line.split(['+', ' ']).next().unwrap_or(line)

@@ -3,7 +3,7 @@
 
 /// What runs this system's instructions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Processor {
+pub enum ProcessorKind {
     /// A real processor, as far as is known: no hypervisor shows.
     Real,
     /// A processor below a hypervisor that gives this signature.
@@ -18,7 +18,7 @@ pub enum Processor {
 /// The signature of QEMU's own code generator.
 const EMULATOR: &str = "TCGTCGTCGTCG";
 
-impl Processor {
+impl ProcessorKind {
     /// The one that runs this program.
     pub fn here() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -59,10 +59,10 @@ mod tests {
 
     #[test]
     fn only_the_emulator_is_emulated() {
-        let of = |name: &str| Processor::of_signature(Some(name.to_owned()));
-        assert_eq!(Processor::of_signature(None), Processor::Real);
-        assert_eq!(of("TCGTCGTCGTCG"), Processor::Emulated("TCGTCGTCGTCG".to_owned()));
-        assert_eq!(of("KVMKVMKVM"), Processor::Virtual("KVMKVMKVM".to_owned()));
-        assert_eq!(of("Microsoft Hv"), Processor::Virtual("Microsoft Hv".to_owned()));
+        let of = |name: &str| ProcessorKind::of_signature(Some(name.to_owned()));
+        assert_eq!(ProcessorKind::of_signature(None), ProcessorKind::Real);
+        assert_eq!(of("TCGTCGTCGTCG"), ProcessorKind::Emulated("TCGTCGTCGTCG".to_owned()));
+        assert_eq!(of("KVMKVMKVM"), ProcessorKind::Virtual("KVMKVMKVM".to_owned()));
+        assert_eq!(of("Microsoft Hv"), ProcessorKind::Virtual("Microsoft Hv".to_owned()));
     }
 }

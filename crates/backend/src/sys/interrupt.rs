@@ -31,17 +31,17 @@ extern "C" fn on_signal(_signal: libc::c_int) {
 ///
 /// A signal that arrives just before a system call does not interrupt it. Another thread can close
 /// that gap by calling [`nudge`](Self::nudge) until the call returns.
-pub struct Interrupt {
+pub struct SignalInterrupt {
     thread: libc::pthread_t,
     /// Stays in its thread, so that the thread lives whenever `nudge` is called.
-    not_send: PhantomData<*const ()>,
+    thread_marker: PhantomData<*const ()>,
 }
 
 // SAFETY: `requested` reads an atomic, and `nudge` may be called from any thread; the
 // PhantomData is there to prevent a move to another thread, not sharing.
-unsafe impl Sync for Interrupt {}
+unsafe impl Sync for SignalInterrupt {}
 
-impl Interrupt {
+impl SignalInterrupt {
     /// Handles [`ending_signals`] from now on, without restarting system calls.
     pub fn install() -> io::Result<Self> {
         for signal in ending_signals() {
@@ -56,7 +56,7 @@ impl Interrupt {
         }
         // SAFETY: pthread_self has no preconditions.
         let thread = unsafe { libc::pthread_self() };
-        Ok(Self { thread, not_send: PhantomData })
+        Ok(Self { thread, thread_marker: PhantomData })
     }
 
     /// Whether a signal came.
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_nudge_interrupts_a_wait_and_is_remembered() {
-        let interrupt = Interrupt::install().unwrap();
+        let interrupt = SignalInterrupt::install().unwrap();
         assert!(!interrupt.requested());
         let start = Instant::now();
         let waited = std::thread::scope(|scope| {

@@ -6,4 +6,4 @@ pub(crate) mod alarm;
 mod interrupt;
 pub(crate) mod ioctl;
 
-pub use interrupt::{Interrupt, ending_signals};
+pub use interrupt::{SignalInterrupt, ending_signals};

@@ -37,7 +37,7 @@ impl HotplugRules {
             node: zone.node,
             movable: is_movable(zone),
             pages: zone.managed_pages,
-            off: zone.offline_pages,
+            offline: zone.offline_pages,
         }));
         Self { headroom, margins, cache, destinations: Destinations::default() }
     }
@@ -73,7 +73,7 @@ impl HotplugRules {
         let most = headroom.available.0.saturating_sub(headroom.margin.0);
         let fits = slice.present.bytes(page).0 <= most
             && keeps_reserves(&rooms, (slice.node, slice.zone), slice.counters.free, moves)
-            && self.margins.keeps(&rooms, margin, &going);
+            && self.margins.allow_loss(&rooms, margin, &going);
         (!fits).then_some(Reason::AwakeReserve)
     }
 
@@ -83,14 +83,14 @@ impl HotplugRules {
         if let Some(headroom) = &mut machine.headroom {
             headroom.available = Bytes(headroom.available.0.saturating_sub(lost.0));
         }
-        let displaced = self.leave(machine, at);
-        self.settle(machine, displaced);
+        let displaced = self.remove_pages(machine, at);
+        self.place_pages(machine, displaced);
         PagesGone { migrated: displaced.1.total, dropped: Pages::ZERO }
     }
 
     /// Shows a slice as offline, without its free pages and its cache. Its content is to settle
     /// elsewhere.
-    fn leave(&mut self, machine: &mut MachineCopy, at: usize) -> (ZoneKey, MovedPages) {
+    fn remove_pages(&mut self, machine: &mut MachineCopy, at: usize) -> (ZoneKey, MovedPages) {
         let slice = machine.slice(at);
         let (key, free) = (ZoneKey::of_slice(slice), slice.counters.free);
         let content = moved(slice, machine.frames());
@@ -103,7 +103,7 @@ impl HotplugRules {
     /// Takes pages from the zones that the allocator would take them from: of other nodes first,
     /// the highest zone first, Movable only for what was in Movable, and none below its low
     /// watermark as long as another has some.
-    fn settle(&mut self, machine: &mut MachineCopy, (from, content): (ZoneKey, MovedPages)) {
+    fn place_pages(&mut self, machine: &mut MachineCopy, (from, content): (ZoneKey, MovedPages)) {
         let of_movable = machine.zone(from).is_some_and(is_movable);
         let mut order: Vec<usize> = (0..machine.zones.len())
             .filter(|&at| of_movable || !is_movable(&machine.zones[at]))
@@ -179,13 +179,13 @@ impl WhatIfMemory {
                 self.count_woken(key, 1);
                 self.forget(id);
             } else {
-                displaced.push(rules.leave(machine, at));
+                displaced.push(rules.remove_pages(machine, at));
             }
         }
         // Not before the free pages of all of them are gone: content finds no room in a slice
         // that is offline itself.
         for displaced in displaced {
-            rules.settle(machine, displaced);
+            rules.place_pages(machine, displaced);
         }
         machine.headroom = Some(MemoryHeadroom { available: Bytes(available), ..headroom });
     }

@@ -42,7 +42,7 @@ pub(crate) struct MachineCopy {
 
 impl MachineCopy {
     /// Copies the machine as it is now.
-    pub(crate) fn take(backend: &(impl Backend + ?Sized)) -> Result<Self, BackendError> {
+    pub(crate) fn read(backend: &(impl Backend + ?Sized)) -> Result<Self, BackendError> {
         let (info, zones, snapshot) = backend.view()?;
         Ok(Self { info, zones, snapshot, headroom: backend.headroom()? })
     }
@@ -102,7 +102,7 @@ impl MachineCopy {
     }
 
     /// Works out the sums over all zones again, after so many more changes of state.
-    pub(super) fn add_up(&mut self, changes: u64) {
+    pub(super) fn update_totals(&mut self, changes: u64) {
         self.info.free_pages = self.zones.iter().map(|zone| zone.free_pages).sum();
         self.info.offline_pages = self.zones.iter().map(|zone| zone.offline_pages).sum();
         self.info.event_seq += changes;
@@ -179,7 +179,7 @@ impl Destinations {
     }
 
     /// A slice is about to go: its free pages are no room any more.
-    pub(super) fn leave(&mut self, machine: &MachineCopy, from: usize) {
+    pub(super) fn exclude(&mut self, machine: &MachineCopy, from: usize) {
         let room = self.room(machine, from);
         self.of(machine, ZoneKey::of_slice(machine.slice(from))).room = room;
     }

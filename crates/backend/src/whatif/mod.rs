@@ -57,14 +57,14 @@ pub struct WhatIfBackend<B> {
 #[derive(Default)]
 struct WhatIfState {
     memory: WhatIfMemory,
-    last_look: Option<WhatIfLook>,
+    copy: Option<RealAndCopy>,
     /// What requests would have done, in addition to what the other backend counts.
     work: WorkCounters,
     price_parameters: BTreeMap<PriceParameter, Price>,
 }
 
 /// The last look at the machine, and what requests would have made of it since.
-struct WhatIfLook {
+struct RealAndCopy {
     real_info: BackendInfo,
     real_zones: Vec<Zone>,
     machine: MachineCopy,
@@ -103,9 +103,12 @@ where
     }
 
     /// Looks at the machine again.
-    fn look<'a>(&self, state: &'a mut WhatIfState) -> Result<&'a mut WhatIfLook, BackendError> {
-        let mut machine = MachineCopy::take(&*self.inner)?;
-        if let Some(before) = &state.last_look {
+    fn refreshed_copy<'a>(
+        &self,
+        state: &'a mut WhatIfState,
+    ) -> Result<&'a mut RealAndCopy, BackendError> {
+        let mut machine = MachineCopy::read(&*self.inner)?;
+        if let Some(before) = &state.copy {
             let identity =
                 |info: &BackendInfo| (info.slice_bytes, info.page_bytes, info.is_stock());
             if identity(&before.real_info) != identity(&machine.info) {
@@ -115,21 +118,18 @@ where
         }
         let (real_info, real_zones) = (machine.info.clone(), machine.zones.clone());
         state.memory.apply(&mut machine);
-        Ok(state.last_look.insert(WhatIfLook { real_info, real_zones, machine }))
+        Ok(state.copy.insert(RealAndCopy { real_info, real_zones, machine }))
     }
 
     /// The last look, or the first one.
-    fn last_look<'a>(
+    fn current_copy<'a>(
         &self,
         state: &'a mut WhatIfState,
-    ) -> Result<&'a mut WhatIfLook, BackendError> {
-        if state.last_look.is_none() {
-            self.look(state)?;
+    ) -> Result<&'a mut RealAndCopy, BackendError> {
+        if state.copy.is_none() {
+            self.refreshed_copy(state)?;
         }
-        state
-            .last_look
-            .as_mut()
-            .ok_or_else(|| BackendError::new(BackendErrorKind::Failed, "no look"))
+        state.copy.as_mut().ok_or_else(|| BackendError::new(BackendErrorKind::Failed, "no look"))
     }
 }
 
@@ -138,7 +138,7 @@ fn shifted(now: u64, then: u64, copy: u64) -> u64 {
     now.saturating_add(copy).saturating_sub(then)
 }
 
-impl WhatIfLook {
+impl RealAndCopy {
     /// A zone as it is now, without what would be offline as of the last look.
     fn shift_zone(&self, zone: &mut Zone) {
         let key = ZoneKey::of(zone);
@@ -171,7 +171,7 @@ where
     /// As it is now, with what would be offline as of the last look at slices.
     fn info(&self) -> Result<BackendInfo, BackendError> {
         let mut state = self.lock();
-        let look = self.last_look(&mut state)?;
+        let look = self.current_copy(&mut state)?;
         let (then, copy) = (&look.real_info, &look.machine.info);
         let mut info = self.inner.info()?;
         info.free_pages.0 = shifted(info.free_pages.0, then.free_pages.0, copy.free_pages.0);
@@ -184,7 +184,7 @@ where
     /// As they are now, with what would be offline as of the last look at slices.
     fn zones(&self) -> Result<Vec<Zone>, BackendError> {
         let mut state = self.lock();
-        let look = self.last_look(&mut state)?;
+        let look = self.current_copy(&mut state)?;
         let mut zones = self.inner.zones()?;
         for zone in &mut zones {
             look.shift_zone(zone);
@@ -198,7 +198,7 @@ where
 
     fn view(&self) -> Result<(BackendInfo, Vec<Zone>, SliceSnapshot), BackendError> {
         let mut state = self.lock();
-        let machine = self.look(&mut state)?.machine.clone();
+        let machine = self.refreshed_copy(&mut state)?.machine.clone();
         Ok((machine.info, machine.zones, machine.snapshot))
     }
 
@@ -219,7 +219,7 @@ where
         let mut state = self.lock();
         let state = &mut *state;
         let wakeable = state.memory.wakeable();
-        let look = self.last_look(state)?;
+        let look = self.current_copy(state)?;
         if request.dry_run {
             let mut copy = look.machine.clone();
             return Ok(carry_out(&mut copy, request, &wakeable)?.outcome);
@@ -277,7 +277,7 @@ where
     /// As it is now, without the memory of what would be offline as of the last look at slices.
     fn headroom(&self) -> Result<Option<MemoryHeadroom>, BackendError> {
         let mut state = self.lock();
-        let look = self.last_look(&mut state)?;
+        let look = self.current_copy(&mut state)?;
         let gone = look.machine.info.offline_pages - look.real_info.offline_pages;
         let gone = gone.bytes(look.machine.info.page_bytes);
         Ok(self.inner.headroom()?.map(|headroom| {

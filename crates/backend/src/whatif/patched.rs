@@ -42,7 +42,7 @@ impl PatchedRules {
         let lost = slice.present - parts.freeable;
         // A slice may have got pages since it went off that could not move.
         let moved = parts.movable + parts.unmovable;
-        self.destinations.leave(machine, at);
+        self.destinations.exclude(machine, at);
         machine.switch_off(at, lost);
         self.destinations.fill(machine, key, MovedPages { total: moved, ..MovedPages::default() });
         let kept = if cache == CacheChoice::Keep { parts.freeable } else { Pages::ZERO };

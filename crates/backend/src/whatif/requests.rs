@@ -97,9 +97,9 @@ impl RuleSet {
 pub(crate) struct RequestResult {
     pub(crate) outcome: RequestOutcome,
     /// Slices that went off, in this order.
-    pub(crate) went_off: Vec<(ZoneKey, SliceId)>,
+    pub(crate) offlined: Vec<(ZoneKey, SliceId)>,
     /// Slices that woke.
-    pub(crate) woke: Vec<SliceId>,
+    pub(crate) woken: Vec<SliceId>,
 }
 
 /// Carries out `request` on `machine`. Of slices that are off, those of `wakeable` may wake, in
@@ -118,20 +118,20 @@ pub(crate) fn carry_out(
         RequestOp::Offline(id) => {
             let at = run.find(id)?;
             let result = run.offline(at);
-            run.single(id, result);
+            run.record_single(id, result);
         }
         RequestOp::Online(id) => {
             let at = run.find(id)?;
             let result = run.online(at, wakeable);
-            run.single(id, result);
+            run.record_single(id, result);
         }
-        RequestOp::Compact => run.sweep(false),
-        RequestOp::OfflineFree => run.sweep(true),
+        RequestOp::Compact => run.offline_cheapest(false),
+        RequestOp::OfflineFree => run.offline_cheapest(true),
         RequestOp::OnlineAll => run.wake(wakeable),
     }
     let RequestRun { result, .. } = run;
     // As in the kernel: through emptying or waking to the new state.
-    machine.add_up(2 * (result.went_off.len() + result.woke.len()) as u64);
+    machine.update_totals(2 * (result.offlined.len() + result.woken.len()) as u64);
     Ok(result)
 }
 
@@ -150,13 +150,13 @@ impl RequestRun<'_> {
         })
     }
 
-    fn is_wanted(&self, slice: &Slice) -> bool {
+    fn is_candidate(&self, slice: &Slice) -> bool {
         self.request.node.is_none_or(|node| node == slice.node)
             && self.request.zone.is_none_or(|zone| zone == slice.zone)
     }
 
     /// The answer to a request that names a slice.
-    fn single(&mut self, id: SliceId, result: Result<(), Reason>) {
+    fn record_single(&mut self, id: SliceId, result: Result<(), Reason>) {
         let outcome = &mut self.result.outcome;
         outcome.last_slice = Some(id);
         if let Err(reason) = result {
@@ -168,9 +168,9 @@ impl RequestRun<'_> {
     }
 
     /// Empties slices by ascending price until a limit ends it, which is an end like any other.
-    fn sweep(&mut self, only_empty: bool) {
+    fn offline_cheapest(&mut self, only_empty: bool) {
         let slices = &self.machine.snapshot.slices;
-        let fits = |slice: &Slice| self.is_wanted(slice) && (!only_empty || slice.is_empty());
+        let fits = |slice: &Slice| self.is_candidate(slice) && (!only_empty || slice.is_empty());
         let mut candidates: Vec<usize> =
             (0..slices.len()).filter(|&at| fits(&slices[at])).collect();
         self.rules.sort(self.machine, &mut candidates);
@@ -235,7 +235,7 @@ impl RequestRun<'_> {
             outcome.migrated += gone.migrated;
             outcome.dropped += gone.dropped;
         }
-        self.result.went_off.push((key, id));
+        self.result.offlined.push((key, id));
         Ok(())
     }
 
@@ -251,7 +251,7 @@ impl RequestRun<'_> {
         let outcome = &mut self.result.outcome;
         outcome.slices_done += 1;
         outcome.last_slice = Some(id);
-        self.result.woke.push(id);
+        self.result.woken.push(id);
         Ok(())
     }
 
@@ -262,7 +262,7 @@ impl RequestRun<'_> {
                 break;
             }
             let Some(at) = self.machine.find(*id) else { continue };
-            if self.is_wanted(self.machine.slice(at)) {
+            if self.is_candidate(self.machine.slice(at)) {
                 // One that is online already is none to wake.
                 let _ = self.online(at, wakeable);
             }

@@ -29,7 +29,7 @@ fn every_rule_of_a_backend_holds_around_a_stock_machine_which_stays_as_it_is() {
     nodes.two_nodes(16);
     for fake in [FakeMachine::new(), machine(2000, 4000), nodes] {
         // The machine never changes, so that one look at its pages stands for the present.
-        let backend = fake.backend().patient(u32::MAX);
+        let backend = fake.backend().with_scan_reuse(u32::MAX);
         let before = backend.snapshot().unwrap().slices;
         holds(&WhatIfBackend::new(&backend));
         assert_eq!(backend.snapshot().unwrap().slices, before);

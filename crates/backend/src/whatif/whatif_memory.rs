@@ -65,19 +65,19 @@ impl WhatIfMemory {
                 zone.woken_by_demand += woken;
             }
         }
-        machine.add_up(self.changes);
+        machine.update_totals(self.changes);
     }
 
     /// Remembers what a request has done.
     pub(super) fn remember(&mut self, result: &RequestResult) {
-        self.changes += 2 * (result.went_off.len() + result.woke.len()) as u64;
-        for (key, id) in &result.went_off {
+        self.changes += 2 * (result.offlined.len() + result.woken.len()) as u64;
+        for (key, id) in &result.offlined {
             match self.offline_by_zone.iter_mut().find(|(other, _)| other == key) {
                 Some((_, offline)) => offline.push(*id),
                 None => self.offline_by_zone.push((*key, vec![*id])),
             }
         }
-        for id in &result.woke {
+        for id in &result.woken {
             self.forget(*id);
         }
     }

@@ -11,7 +11,7 @@ pub trait MeasuringHost {
     fn progress(&self, step: &MeasuringStep<'_>);
 
     /// Warns that the machine could not be left as it was found.
-    fn not_restored(&self, error: &MeasureError);
+    fn report_unrestored(&self, error: &MeasureError);
 
     /// Starts the program whose memory is measured.
     ///
@@ -33,11 +33,11 @@ pub trait Workload {
 #[derive(Debug, Clone, Copy)]
 pub struct MeasuringStep<'a> {
     /// What is being done.
-    pub what: &'a str,
+    pub activity: &'a str,
     /// How much of it is done.
-    pub done: u32,
+    pub steps_done: u32,
     /// How much there is.
-    pub of: u32,
+    pub steps_total: u32,
     /// Samples so far.
     pub samples: usize,
 }

@@ -45,7 +45,7 @@ pub struct MeasuringPlan {
     /// Decides which slices.
     pub seed: u64,
     /// Whether to measure on a machine that is not steady, too.
-    pub anyway: bool,
+    pub allow_unsteady: bool,
     /// What the samples of programs are called.
     pub label: String,
 }
@@ -89,15 +89,16 @@ pub fn take_samples(
         plan,
         backend,
         host,
-        in_force: ModelCoefficients::in_force(&parameters),
-        found: RestoreGuard { backend, host, size, off: Cell::new(None) },
+        coefficients: ModelCoefficients::of_parameters(&parameters),
+        restore: RestoreGuard { backend, host, slice_bytes: size, offline_slice: Cell::new(None) },
         random: SplitMix64::new(plan.seed),
         samples: Vec::new(),
-        changed: 0,
+        changed_samples: 0,
     };
     let mut mixtures = MIXTURES.iter();
-    let noise = taker
-        .steadiness(size, |taker| mixtures.next().map_or(Ok(()), |first| taker.mixture(first)))?;
+    let noise = taker.noise_of_empty(size, |taker| {
+        mixtures.next().map_or(Ok(()), |first| taker.mixture(first))
+    })?;
     for mixture in mixtures {
         taker.mixture(mixture)?;
     }
@@ -105,7 +106,7 @@ pub fn take_samples(
     for larger in [Bytes(size.0 * 2), Bytes(size.0 * 4)] {
         if larger != held_out && u64::from(info.nr_slices) * size.0 >= 16 * larger.0 {
             taker.resize(larger)?;
-            taker.empties(larger)?;
+            taker.empty_slice_costs(larger)?;
         }
     }
     taker.resize(held_out)?;
@@ -117,7 +118,7 @@ pub fn take_samples(
         slice_bytes: size,
         parameters,
         noise,
-        changed: taker.changed,
+        changed: taker.changed_samples,
         samples: taker.samples,
     })
 }
@@ -136,19 +137,19 @@ fn another_size(info: &BackendInfo) -> Bytes {
 struct RestoreGuard<'a> {
     backend: &'a dyn Backend,
     host: &'a dyn MeasuringHost,
-    size: Bytes,
-    off: Cell<Option<SliceId>>,
+    slice_bytes: Bytes,
+    offline_slice: Cell<Option<SliceId>>,
 }
 
 impl RestoreGuard<'_> {
     /// Wakes the slice that is off, if one is.
     fn wake(&self) -> Result<()> {
-        let Some(id) = self.off.get() else { return Ok(()) };
+        let Some(id) = self.offline_slice.get() else { return Ok(()) };
         for _ in 0..TRIES {
             match self.backend.request(&Request::new(RequestOp::Online(id))) {
                 // An allocation may have woken it first.
                 Ok(_) if self.is_online(id)? => {
-                    self.off.set(None);
+                    self.offline_slice.set(None);
                     return Ok(());
                 }
                 Ok(_) => {}
@@ -169,13 +170,13 @@ impl Drop for RestoreGuard<'_> {
     fn drop(&mut self) {
         let put_back = || -> Result<()> {
             self.wake()?;
-            if self.backend.slice_bytes()? != self.size {
-                self.backend.set_slice_bytes(self.size)?;
+            if self.backend.slice_bytes()? != self.slice_bytes {
+                self.backend.set_slice_bytes(self.slice_bytes)?;
             }
             Ok(())
         };
         if let Err(error) = put_back() {
-            self.host.not_restored(&error);
+            self.host.report_unrestored(&error);
         }
     }
 }
@@ -184,11 +185,11 @@ struct SampleTaker<'a> {
     plan: &'a MeasuringPlan,
     backend: &'a dyn Backend,
     host: &'a dyn MeasuringHost,
-    in_force: ModelCoefficients,
-    found: RestoreGuard<'a>,
+    coefficients: ModelCoefficients,
+    restore: RestoreGuard<'a>,
     random: SplitMix64,
     samples: Vec<CalibrationSample>,
-    changed: u64,
+    changed_samples: u64,
 }
 
 impl SampleTaker<'_> {
@@ -197,7 +198,12 @@ impl SampleTaker<'_> {
     }
 
     fn progress(&self, what: &str, done: u32, of: u32) {
-        self.host.progress(&MeasuringStep { what, done, of, samples: self.samples.len() });
+        self.host.progress(&MeasuringStep {
+            activity: what,
+            steps_done: done,
+            steps_total: of,
+            samples: self.samples.len(),
+        });
     }
 
     fn resize(&self, size: Bytes) -> Result<()> {
@@ -206,7 +212,7 @@ impl SampleTaker<'_> {
 
     /// Slices that may be emptied. Pages in per-CPU lists count as unmovable, and after much was
     /// freed they lie in every slice: who looks at the pages knows better.
-    fn eligible(&self, wanted: impl Fn(&Slice) -> bool) -> Result<Vec<SliceId>> {
+    fn eligible_slices(&self, wanted: impl Fn(&Slice) -> bool) -> Result<Vec<SliceId>> {
         let frames = self.backend.info()?.slice_pages();
         let slices = self.backend.snapshot()?.slices;
         let fine = |slice: &Slice| {
@@ -221,27 +227,27 @@ impl SampleTaker<'_> {
 
     /// How much the cost of the same empty slice varies. Where none is empty, `leave_some` is done
     /// first.
-    fn steadiness(
+    fn noise_of_empty(
         &mut self,
         size: Bytes,
         leave_some: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<f64> {
-        let mut costs = self.empties(size)?;
+        let mut costs = self.empty_slice_costs(size)?;
         if costs.is_empty() {
             leave_some(self)?;
-            costs = self.empties(size)?;
+            costs = self.empty_slice_costs(size)?;
         }
         let noise = match check_steady(&costs) {
-            Err(CalibrationRefusal::Unsteady { noise, .. }) if self.plan.anyway => noise,
+            Err(CalibrationRefusal::Unsteady { noise, .. }) if self.plan.allow_unsteady => noise,
             checked => checked?,
         };
         Ok(noise)
     }
 
     /// Empty slices at this size; what each cost.
-    fn empties(&mut self, size: Bytes) -> Result<Vec<f64>> {
+    fn empty_slice_costs(&mut self, size: Bytes) -> Result<Vec<f64>> {
         let first = self.samples.len();
-        let mut ids = self.eligible(Slice::is_empty)?;
+        let mut ids = self.eligible_slices(Slice::is_empty)?;
         if ids.is_empty() {
             return Ok(Vec::new());
         }
@@ -251,7 +257,7 @@ impl SampleTaker<'_> {
             // Half of them on one slice, over and over, and half on others.
             let id = if n % 2 == 0 { ids[0] } else { ids[n as usize % ids.len()] };
             self.progress("empty slices", n, EMPTY);
-            self.one(
+            self.take_sample(
                 id,
                 SampleOrigin::Artificial(ThesisExperiment::Empty),
                 &format!("empty, {size}"),
@@ -290,13 +296,13 @@ impl SampleTaker<'_> {
         let mut taken = 0;
         while taken < self.plan.per_mixture && tries < TRIES_EACH * self.plan.per_mixture {
             self.progress(mixture.name, taken, self.plan.per_mixture);
-            let ids = self.eligible(|slice| slice.counters.free < slice.present)?;
+            let ids = self.eligible_slices(|slice| slice.counters.free < slice.present)?;
             if ids.is_empty() {
                 break;
             }
             let id = ids[self.random.index(ids.len())];
             let origin = SampleOrigin::Artificial(mixture.experiment);
-            taken += u32::from(self.one(id, origin, mixture.name)?);
+            taken += u32::from(self.take_sample(id, origin, mixture.name)?);
             tries += 1;
         }
         drop(made);
@@ -318,10 +324,11 @@ impl SampleTaker<'_> {
             self.progress("slices of programs", taken.min(held_out), held_out);
             // One in ten may be empty, as on any machine.
             let any = self.random.index(10) == 0;
-            let ids = self.eligible(|slice| any || slice.counters.free < slice.present)?;
+            let ids = self.eligible_slices(|slice| any || slice.counters.free < slice.present)?;
             if !ids.is_empty() {
                 let id = ids[self.random.index(ids.len())];
-                taken += u32::from(self.one(id, SampleOrigin::Program, &self.plan.label)?);
+                taken +=
+                    u32::from(self.take_sample(id, SampleOrigin::Program, &self.plan.label)?);
             }
             tries += u32::from(!goes_on);
             if goes_on {
@@ -331,7 +338,7 @@ impl SampleTaker<'_> {
     }
 
     /// Empties a slice and wakes it again; whether there is a sample of it.
-    fn one(&mut self, id: SliceId, origin: SampleOrigin, label: &str) -> Result<bool> {
+    fn take_sample(&mut self, id: SliceId, origin: SampleOrigin, label: &str) -> Result<bool> {
         self.check()?;
         let mut operations =
             OperationCounts::of(&self.backend.contents(id, ContentsDetail::default())?);
@@ -346,30 +353,30 @@ impl SampleTaker<'_> {
             ..Request::new(RequestOp::Offline(id))
         };
         // From here on it may be off, whatever else happens.
-        self.found.off.set(Some(id));
+        self.restore.offline_slice.set(Some(id));
         let outcome = match self.backend.request(&request) {
             Err(error) if error.kind() == BackendErrorKind::Interrupted => {
                 RequestOutcome::default()
             }
             outcome => outcome?,
         };
-        self.found.wake()?;
+        self.restore.wake()?;
         self.check()?;
         if outcome.slices_done == 0 {
             return Ok(false);
         }
         let Some(cache_targets) = self.cache_targets(&operations, &outcome) else {
-            self.changed += 1;
+            self.changed_samples += 1;
             return Ok(false);
         };
         operations.cache_targets = match cache_targets {
             CacheTargets::Predicted(pages) => pages,
-            // With equal prices for both kinds, the prediction does not tell: what was done does.
+            // With equal prices for both kinds, the prediction does not say: what was done does.
             CacheTargets::Unpredicted => {
                 self.backend.work()?.since(&before).map_or(Pages(0), |work| work.target_cache_pages)
             }
         };
-        let origin = told(origin, &operations);
+        let origin = origin_by_operations(origin, &operations);
         self.samples.push(CalibrationSample::new(origin, label, operations, &outcome));
         Ok(true)
     }
@@ -383,8 +390,8 @@ impl SampleTaker<'_> {
         operations: &OperationCounts,
         outcome: &RequestOutcome,
     ) -> Option<CacheTargets> {
-        let rest = outcome.price_predicted.0 as f64 - self.in_force.price(operations);
-        let dearer = self.in_force.alloc_cache - self.in_force.alloc_buddy;
+        let rest = outcome.price_predicted.0 as f64 - self.coefficients.price(operations);
+        let dearer = self.coefficients.alloc_cache - self.coefficients.alloc_buddy;
         let allowed = (MOST_CHANGED * outcome.price_predicted.0 as f64).max(2.0);
         if operations.moved == Pages(0) {
             return (rest.abs() <= allowed).then_some(CacheTargets::Predicted(Pages(0)));
@@ -406,7 +413,7 @@ enum CacheTargets {
 
 /// A slice that holds more than a hint of something else belongs to no experiment with one kind of
 /// page.
-fn told(origin: SampleOrigin, operations: &OperationCounts) -> SampleOrigin {
+fn origin_by_operations(origin: SampleOrigin, operations: &OperationCounts) -> SampleOrigin {
     let hint = operations.frames.0 / 50;
     let pure = match origin {
         SampleOrigin::Artificial(ThesisExperiment::Cache) => operations.moved.0 <= hint,
@@ -441,7 +448,7 @@ mod tests {
 
         fn progress(&self, _: &MeasuringStep<'_>) {}
 
-        fn not_restored(&self, error: &MeasureError) {
+        fn report_unrestored(&self, error: &MeasureError) {
             panic!("{error}");
         }
 
@@ -498,7 +505,7 @@ mod tests {
             held_out_slice: None,
             dir: PathBuf::new(),
             seed: 1,
-            anyway,
+            allow_unsteady: anyway,
             label: String::new(),
         };
         let info = backend.info()?;
@@ -507,13 +514,18 @@ mod tests {
             plan: &plan,
             backend: &backend,
             host,
-            in_force: crate::thesis(),
-            found: RestoreGuard { backend: &backend, host, size, off: Cell::new(None) },
+            coefficients: crate::thesis(),
+            restore: RestoreGuard {
+                backend: &backend,
+                host,
+                slice_bytes: size,
+                offline_slice: Cell::new(None),
+            },
             random: SplitMix64::new(1),
             samples: Vec::new(),
-            changed: 0,
+            changed_samples: 0,
         };
-        let noise = taker.steadiness(info.slice_bytes, |_| leave_some(&backend))?;
+        let noise = taker.noise_of_empty(info.slice_bytes, |_| leave_some(&backend))?;
         Ok((noise, taker.samples.len()))
     }
 

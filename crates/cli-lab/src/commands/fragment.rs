@@ -136,7 +136,7 @@ pub(crate) fn run(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    if context.saved().is_some() {
+    if context.source_path().is_some() {
         return Err(UsageError(
             "fragment fills this machine's memory: it cannot work with --from".to_owned(),
         )
@@ -158,7 +158,7 @@ pub(crate) fn run(
     let begun = Instant::now();
     let progress = ProgressLine::new(context.json(), Duration::from_millis(500));
     let state = FragmentedMemory::make(&plan, |step| {
-        progress.show(|elapsed| filling(step, elapsed));
+        progress.show(|elapsed| progress_text(step, elapsed));
         !stop.load(Ordering::Relaxed)
     });
     progress.clear();
@@ -249,7 +249,7 @@ fn hold(args: &FragmentArgs, stop: &AtomicBool, terminal: bool) -> Result<ExitSt
     }
 }
 
-fn filling(step: &FillStep, elapsed: Duration) -> String {
+fn progress_text(step: &FillStep, elapsed: Duration) -> String {
     let percent = 100 * step.done / step.total;
     let left = elapsed.mul_f64((step.total - step.done) as f64 / step.done as f64);
     format!("filling memory: {percent} %, about {:.0} s left", left.as_secs_f64())

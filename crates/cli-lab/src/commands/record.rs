@@ -149,7 +149,7 @@ pub(crate) fn run(
     let backend = if args.statistics_only { None } else { Some(context.backend()?) };
     let backend = backend.as_deref();
     let dir = args.output.clone().unwrap_or_else(default_name);
-    let saved = context.saved();
+    let saved = context.source_path();
     let options = RecorderOptions {
         dir: dir.clone(),
         every: args.every,
@@ -178,10 +178,10 @@ pub(crate) fn run(
 
     let over = AtomicBool::new(false);
     let (summary, status) = std::thread::scope(|scope| {
-        let (tell, changed) = std::sync::mpsc::channel();
+        let (send, changed) = std::sync::mpsc::channel();
         if let (Some(backend), EventsSource::Poll) = (backend, recorder.events_source()) {
             let over = &over;
-            scope.spawn(move || watch(backend, over, &tell));
+            scope.spawn(move || watch_changes(backend, over, &send));
         }
         let result = supervise(args, recorder, &changed, progress);
         over.store(true, Ordering::Relaxed);
@@ -205,7 +205,7 @@ pub(crate) fn run(
 }
 
 /// Says when a state changed.
-fn watch(backend: &dyn Backend, over: &AtomicBool, changes: &std::sync::mpsc::Sender<()>) {
+fn watch_changes(backend: &dyn Backend, over: &AtomicBool, changes: &std::sync::mpsc::Sender<()>) {
     while !over.load(Ordering::Relaxed) {
         match backend.wait_event(TICK) {
             Ok(Some(_)) if changes.send(()).is_err() => return,
@@ -285,7 +285,7 @@ fn supervise(
                     anyhow::anyhow!("{error}")
                 ));
             }
-            let status = subprocess.outlast()?;
+            let status = subprocess.wait_for_end()?;
             let written = recorder.finish("error", status.map(i32::from));
             // The thread that writes knows why; what asked it only knows that it is gone.
             Err(written.err().unwrap_or(error)).context("the recording broke off")
@@ -314,7 +314,7 @@ fn check(
     let recording =
         if skip_broken { Recording::open_skipping_broken(dir)? } else { Recording::open(dir)? };
     let findings = recording.check()?;
-    let (about, ended) = (recording.about(), recording.ended());
+    let (about, ended) = (recording.info(), recording.end());
     if context.json() {
         write_json(
             out,

@@ -11,7 +11,7 @@ use ramslice_report::read::{RunError, RunReader, names};
 use ramslice_report::{PageHeader, PngRenderer, RecordingData, ReportFigure, figures, page};
 use serde::Serialize;
 
-use crate::recordings::{clock_of, not_replayable};
+use crate::recordings::{clock_of, unreplayable_error};
 
 use ramslice_cli::context::{CommandContext, write_json};
 use ramslice_cli::exit::{ExitStatus, UsageError};
@@ -67,7 +67,7 @@ pub(crate) struct ReportArgs {
     /// How many times slower than the profile's machine the recorded ones were, if emulated
     #[arg(long, value_name = "FACTOR", requires = "profile")]
     time_factor: Option<FactorRange>,
-    /// What that factor is from, told beside it
+    /// What that factor is from, shown beside it
     #[arg(
         long,
         value_name = "TEXT",
@@ -104,7 +104,7 @@ impl ReportArgs {
 fn with_status(error: RunError) -> anyhow::Error {
     match error {
         RunError::NotARun(text) => UsageError(text).into(),
-        RunError::Recording(error) => not_replayable(error).into(),
+        RunError::Recording(error) => unreplayable_error(error).into(),
         RunError::Plan(error) => match error.downcast::<UsageError>() {
             Ok(error) => (*error).into(),
             Err(error) => anyhow::Error::from_boxed(error),
@@ -135,7 +135,7 @@ struct EmptyingMeans<'a> {
     used_ratio: Option<f64>,
 }
 
-fn summed(run: &RecordingData) -> EmptyingMeans<'_> {
+fn emptying_means(run: &RecordingData) -> EmptyingMeans<'_> {
     let sums = run.emptying();
     let mean = |share: f64| (sums.emptied > 0).then_some(share);
     EmptyingMeans {
@@ -170,14 +170,14 @@ pub(crate) fn run(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    if context.saved().is_some() {
+    if context.source_path().is_some() {
         let message = "name the runs to report on after `report`, not with --from";
         return Err(UsageError(message.to_owned()).into());
     }
     let ledger = args.ledger();
     let plan = ledger.as_ref().map(|options| {
         move |recording: &Recording| {
-            let clock = clock_of(&options.time_factor, recording.about());
+            let clock = clock_of(&options.time_factor, recording.info());
             clock
                 .and_then(|clock| options.plan(clock))
                 .map_err(anyhow::Error::reallocate_into_boxed_dyn_error_without_backtrace)
@@ -208,7 +208,7 @@ pub(crate) fn run(
         });
     let listed: Vec<_> = listed.collect();
     if context.json() {
-        let emptying = runs.recorded.iter().map(summed).collect();
+        let emptying = runs.recorded.iter().map(emptying_means).collect();
         let (output, size_bytes) = (args.output.as_path(), html.len());
         write_json(
             out,

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ramslice_backend::sys::Interrupt;
+use ramslice_backend::sys::SignalInterrupt;
 use ramslice_types::{
     Backend, BackendInfo, Budget, Bytes, CacheChoice, NodeId, Pages, Reason, Request, RequestOp,
     RequestOutcome, SliceId, SliceSnapshot, SliceState, parse_duration,
@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::context::{CommandContext, write_json};
 use crate::exit::ExitStatus;
 use crate::interrupt::{TICK, interruptible};
-use crate::request_report::{slices, why, zone_number};
+use crate::request_report::{reason_text, slices, zone_number};
 use crate::stderr;
 
 const HELP: &str = "\
@@ -87,7 +87,7 @@ pub(crate) fn run(
     let request = request(args, backend)?;
     let outcome = interruptible(|interrupt| {
         let progress = io::stderr().is_terminal() && !request.dry_run && !context.json();
-        supervised(backend, &request, interrupt, progress)
+        run_supervised(backend, &request, interrupt, progress)
     })?;
     let info = backend.info()?;
     if context.json() {
@@ -128,10 +128,10 @@ fn request(args: &CompactArgs, backend: &dyn Backend) -> Result<Request> {
 }
 
 /// Carries out the request in this thread; a second one shows how far it is.
-fn supervised(
+fn run_supervised(
     backend: &dyn Backend,
     request: &Request,
-    interrupt: &Interrupt,
+    interrupt: &SignalInterrupt,
     progress: bool,
 ) -> Result<RequestOutcome> {
     if !progress {
@@ -231,7 +231,7 @@ fn report(request: &Request, outcome: &RequestOutcome, info: &BackendInfo) -> Ve
             deviation(outcome),
         ));
     }
-    lines.push(format!("ended: {}", ending(request, outcome)));
+    lines.push(format!("ended: {}", end_sentence(request, outcome)));
     lines.push(format!(
         "now: {} used, {} free and awake, {} offline, c = {:.2}",
         size(info.used_pages()),
@@ -251,7 +251,7 @@ fn deviation(outcome: &RequestOutcome) -> String {
     format!(" ({:+.0} %)", 100.0 * (ratio - 1.0))
 }
 
-fn ending(request: &Request, outcome: &RequestOutcome) -> String {
+fn end_sentence(request: &Request, outcome: &RequestOutcome) -> String {
     let enough = request.max_slices.is_some_and(|most| outcome.slices_done >= most);
     match outcome.reason {
         _ if outcome.is_ok() && enough => "as many slices as allowed".to_owned(),
@@ -268,10 +268,10 @@ fn ending(request: &Request, outcome: &RequestOutcome) -> String {
         _ if outcome.is_ok() => {
             format!(
                 "no slice is left that could be emptied; the last that failed: {}",
-                why(outcome)
+                reason_text(outcome)
             )
         }
-        _ => why(outcome),
+        _ => reason_text(outcome),
     }
 }
 
@@ -295,15 +295,16 @@ mod tests {
     fn the_end_is_explained_even_without_a_reason() {
         let request = Request { max_slices: Some(2), ..Request::default() };
         let outcome = RequestOutcome { slices_done: 2, ..RequestOutcome::default() };
-        assert_eq!(ending(&request, &outcome), "as many slices as allowed");
-        assert!(ending(&Request::default(), &outcome).starts_with("no slice is left"));
+        assert_eq!(end_sentence(&request, &outcome), "as many slices as allowed");
+        assert!(end_sentence(&Request::default(), &outcome).starts_with("no slice is left"));
         // A stock kernel reports the last slice that failed.
         let failed = RequestOutcome { slices_failed: 1, reason: Reason::Pinned, ..outcome };
-        assert_eq!(ending(&request, &failed), "as many slices as allowed");
-        let told = ending(&Request::default(), &failed);
+        assert_eq!(end_sentence(&request, &failed), "as many slices as allowed");
+        let sentence = end_sentence(&Request::default(), &failed);
         assert!(
-            told.starts_with("no slice is left") && told.contains("the last that failed: pinned"),
-            "{told}"
+            sentence.starts_with("no slice is left")
+                && sentence.contains("the last that failed: pinned"),
+            "{sentence}"
         );
     }
 }

@@ -66,7 +66,7 @@ pub(crate) fn run(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    let path = context.saved().unwrap_or(Path::new("/"));
+    let path = context.source_path().unwrap_or(Path::new("/"));
     let root = SystemRoot::open(path)?;
     if let Some(directory) = &args.capture {
         let captured = capture(&root, directory)?;
@@ -162,11 +162,11 @@ fn missing(gaps: &[InputGap], screen: &OutputStyle, out: &mut dyn Write) -> Resu
         let detail =
             if gap.detail.is_empty() { String::new() } else { format!(": {}", gap.detail) };
         let remedy = if gap.kind == GapKind::Permission { " Use sudo." } else { "" };
-        let tells = match gap.kind {
+        let shows = match gap.kind {
             GapKind::Silent => String::new(),
-            _ => format!(" It would tell {}.", gap.would_tell),
+            _ => format!(" It would show {}.", gap.would_tell),
         };
-        let text = format!("{}, {}{detail}.{tells}{remedy}", gap.input, gap.kind.words());
+        let text = format!("{}, {}{detail}.{shows}{remedy}", gap.input, gap.kind.words());
         wrapped(&text, "  ", screen, out)?;
         writeln!(out, "      {}", gap.path)?;
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ramslice_backend::sys::Interrupt;
+use ramslice_backend::sys::SignalInterrupt;
 use ramslice_backend::{BackendKind, GuardAction, HotplugBackend, HotplugGuard, WokenBy};
 use ramslice_types::{
     BackendError, BackendErrorKind, Bytes, RequestOutcome, parse_bytes, parse_duration,
@@ -15,7 +15,7 @@ use tracing::warn;
 use crate::context::{CommandContext, write_json_line};
 use crate::exit::ExitStatus;
 use crate::interrupt::{TICK, interruptible};
-use crate::request_report::{slices, why};
+use crate::request_report::{reason_text, slices};
 use crate::stdout;
 
 const HELP: &str = "\
@@ -58,8 +58,8 @@ pub(crate) fn run(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    if context.saved().is_some()
-        || context.way() == Some(BackendKind::Patched)
+    if context.source_path().is_some()
+        || context.backend_kind() == Some(BackendKind::Patched)
         || has_ramslice(context)
     {
         let message = "only a stock kernel needs a guard: one with ramslice wakes slices by itself";
@@ -68,7 +68,7 @@ pub(crate) fn run(
     let backend = HotplugBackend::open().map_err(BackendError::from)?;
     let mut guard = HotplugGuard::new(&backend, args.floor)?;
     if !context.json() {
-        let stalls = if guard.sees_stalls() {
+        let stalls = if guard.has_trigger() {
             ""
         } else {
             "; this kernel does not report stalls (psi=1 makes it)"
@@ -76,27 +76,27 @@ pub(crate) fn run(
         writeln!(out, "waking slices when less than {} is available{stalls}", guard.floor())?;
         out.flush()?;
     }
-    interruptible(|interrupt| keep(&mut guard, args.duration, interrupt, context, out))?;
+    interruptible(|interrupt| run_guard(&mut guard, args.duration, interrupt, context, out))?;
     Ok(ExitStatus::Ok)
 }
 
 /// Keeps watch until the time has passed, or Ctrl-C.
-fn keep(
+fn run_guard(
     guard: &mut HotplugGuard<'_>,
     limit: Option<Duration>,
-    interrupt: &Interrupt,
+    interrupt: &SignalInterrupt,
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<()> {
     let began = Instant::now();
     // That nothing wakes, and that memory cannot be watched, is said once.
-    let (mut told, mut warned) = (false, false);
+    let (mut reported, mut warned) = (false, false);
     while !interrupt.requested() {
         let left = limit.map_or(TICK, |limit| limit.saturating_sub(began.elapsed()).min(TICK));
         if left.is_zero() {
             break;
         }
-        stdout::still_read()?;
+        stdout::check_reader()?;
         let pressure = match guard.watch(left) {
             Ok(pressure) => pressure,
             Err(error) if error.kind() == BackendErrorKind::Unsupported => return Err(error.into()),
@@ -112,11 +112,11 @@ fn keep(
         let Some(pressure) = pressure else { continue };
         let woken = pressure.outcome.slices_done > 0;
         // With nothing left to wake there is nothing to say.
-        if woken || (!pressure.outcome.is_ok() && !told) {
-            tell(&pressure, guard.floor(), context, out)?;
+        if woken || (!pressure.outcome.is_ok() && !reported) {
+            report_wake(&pressure, guard.floor(), context, out)?;
             out.flush()?;
         }
-        told = !woken && !pressure.outcome.is_ok();
+        reported = !woken && !pressure.outcome.is_ok();
         if !woken {
             // No hurry to look again, and a driver that refuses gets a rest.
             std::thread::sleep(left);
@@ -127,17 +127,17 @@ fn keep(
 
 /// Whether the patched kernel would be chosen.
 fn has_ramslice(context: &CommandContext) -> bool {
-    context.way().is_none() && std::path::Path::new("/sys/kernel/mm/ramslice").exists()
+    context.backend_kind().is_none() && std::path::Path::new("/sys/kernel/mm/ramslice").exists()
 }
 
-fn tell(
+fn report_wake(
     pressure: &GuardAction,
     floor: Bytes,
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<()> {
     let outcome = &pressure.outcome;
-    let (by, available_bytes) = match pressure.by {
+    let (by, available_bytes) = match pressure.cause {
         WokenBy::Stall => ("stall", None),
         WokenBy::Low(bytes) => ("low", Some(bytes)),
     };
@@ -152,7 +152,8 @@ fn tell(
         || "tasks waited for memory".to_owned(),
         |bytes| format!("{bytes} available, less than {floor}"),
     );
-    let end = if outcome.is_ok() { String::new() } else { format!(", then {}", why(outcome)) };
+    let end =
+        if outcome.is_ok() { String::new() } else { format!(", then {}", reason_text(outcome)) };
     Ok(writeln!(
         out,
         "{cause}: {} woken in {:.2} s{end}",
@@ -172,7 +173,7 @@ mod tests {
     use crate::args::{ColorChoice, GlobalOptions};
 
     /// A machine whose memory is always short: 64 MiB blocks, of which none is there.
-    fn short(root: &Path) -> HotplugBackend {
+    fn short_backend(root: &Path) -> HotplugBackend {
         // The other lines are those that its parser requires.
         let others = "MemTotal MemFree Buffers Cached SwapCached Active Inactive SwapTotal \
                       SwapFree Dirty Writeback Mapped Slab Committed_AS VmallocTotal VmallocUsed \
@@ -194,7 +195,7 @@ mod tests {
     }
 
     /// How long it kept watch, of a limit of a tenth of a second.
-    fn kept(backend: &HotplugBackend) -> Result<Duration> {
+    fn run_short(backend: &HotplugBackend) -> Result<Duration> {
         let global = GlobalOptions {
             json: false,
             color: ColorChoice::Never,
@@ -206,7 +207,7 @@ mod tests {
             (CommandContext::new(global, None), Instant::now(), Duration::from_millis(100));
         let mut guard = HotplugGuard::new(backend, Some(Bytes(1 << 30)))?;
         interruptible(|interrupt| {
-            keep(&mut guard, Some(limit), interrupt, &context, &mut Vec::new())
+            run_guard(&mut guard, Some(limit), interrupt, &context, &mut Vec::new())
         })?;
         Ok(began.elapsed())
     }
@@ -214,22 +215,22 @@ mod tests {
     #[test]
     fn it_outlasts_another_request_and_what_goes_wrong() {
         let root = tempfile::tempdir().unwrap();
-        let backend = short(root.path());
+        let backend = short_backend(root.path());
         let lock =
             File::options().write(true).open(root.path().join("run/ramslice/stock.lock")).unwrap();
         flock(&lock, FlockOperation::LockExclusive).unwrap();
-        assert!(kept(&backend).unwrap() >= Duration::from_millis(100));
+        assert!(run_short(&backend).unwrap() >= Duration::from_millis(100));
         flock(&lock, FlockOperation::Unlock).unwrap();
         fs::write(root.path().join("run/ramslice/stock.json"), "{").unwrap();
-        assert!(kept(&backend).unwrap() >= Duration::from_millis(100));
+        assert!(run_short(&backend).unwrap() >= Duration::from_millis(100));
     }
 
     #[test]
     fn without_the_kernels_files_it_ends() {
         let root = tempfile::tempdir().unwrap();
-        let backend = short(root.path());
+        let backend = short_backend(root.path());
         fs::write(root.path().join("proc/meminfo"), "").unwrap();
-        let error = kept(&backend).unwrap_err();
+        let error = run_short(&backend).unwrap_err();
         assert_eq!(crate::exit::of_error(&error), ExitStatus::Usage);
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::Result;
 use ramslice_types::{CacheChoice, Request, RequestOp, SliceRanges, parse_duration};
 
-use crate::address_order::{AddressOrder, can_go_off, settled};
+use crate::address_order::{AddressOrder, can_go_off, settled_slices};
 use crate::context::CommandContext;
 use crate::exit::ExitStatus;
-use crate::request_report::{each, resolve};
+use crate::request_report::{report_each, resolve};
 
 const HELP: &str = "\
 A slice is emptied whole or not at all: if that fails, its memory stays as it was, the line says \
@@ -80,12 +80,12 @@ pub(crate) fn run(
         vec![(None, request(RequestOp::OfflineFree))]
     } else {
         let ids = match args.count {
-            Some(_) => args
-                .end
-                .order(&settled(backend.as_ref())?, |slice| can_go_off(slice, args.ignore_backoff)),
+            Some(_) => args.end.order(&settled_slices(backend.as_ref())?, |slice| {
+                can_go_off(slice, args.ignore_backoff)
+            }),
             None => resolve(&args.slices, &backend.snapshot()?.slices)?,
         };
         ids.into_iter().map(|id| (Some(id), request(RequestOp::Offline(id)))).collect()
     };
-    each(context, out, ("offline", "offline"), backend.as_ref(), &requests, args.count)
+    report_each(context, out, ("offline", "offline"), backend.as_ref(), &requests, args.count)
 }

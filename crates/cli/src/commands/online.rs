@@ -8,7 +8,7 @@ use ramslice_types::{Request, RequestOp, Slice, SliceRanges, SliceState};
 use crate::address_order::AddressOrder;
 use crate::context::CommandContext;
 use crate::exit::ExitStatus;
-use crate::request_report::{each, resolve};
+use crate::request_report::{report_each, resolve};
 
 const HELP: &str = "\
 The patched kernel wakes slices by itself when memory is wanted. Waking them before a known peak \
@@ -62,7 +62,7 @@ pub(crate) fn run(
         };
         ids.into_iter().map(|id| (Some(id), Request::new(RequestOp::Online(id)))).collect()
     };
-    each(context, out, ("online", "online"), backend.as_ref(), &requests, args.count)
+    report_each(context, out, ("online", "online"), backend.as_ref(), &requests, args.count)
 }
 
 /// Off, and not by another program: what is held on a stock kernel was taken by one, and

@@ -32,7 +32,7 @@ pub(crate) fn draw(
     let width = options.width.max(MIN_WIDTH) as f32;
     let room = width - 2.0 * MARGIN - AXIS;
     let pages = contents.frames().0.max(1);
-    // Twice as wide as high, in powers of two, with squares that can be told apart.
+    // Twice as wide as high, in powers of two, with squares that can be distinguished.
     let most = 1 << ((room / MIN_PITCH).max(8.0) as u64).ilog2();
     let per_row: u64 = (1 << (pages.isqrt().max(8).ilog2() + 1)).min(most);
     let mut per_cell: u64 = 1;

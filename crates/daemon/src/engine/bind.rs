@@ -26,7 +26,7 @@ impl DecisionEngine {
             .into_iter()
             .filter_map(|parameter| Some((parameter, backend.price_parameter(parameter).ok()?)))
             .collect();
-        let same = self.bound.take_if(|bound| {
+        let same = self.bound_machine.take_if(|bound| {
             let machine = |info: &BackendInfo| (info.slice_bytes, info.page_bytes, info.is_stock());
             machine(&bound.info) == machine(info)
         });
@@ -39,7 +39,7 @@ impl DecisionEngine {
                 self.log_notes(info);
             }
             // Meanwhile a power driver may have been loaded, prices installed, memory plugged in.
-            self.bound = Some(BoundMachine { info: info.clone(), prices, ..bound });
+            self.bound_machine = Some(BoundMachine { info: info.clone(), prices, ..bound });
         } else {
             let economics = self.settings.energy.economics(info.slice_bytes, info.page_bytes);
             let economics =
@@ -51,7 +51,7 @@ impl DecisionEngine {
                     Some((saved.ledger_kind.clone(), on, (saved.would_earn, saved.would_earn_own)));
                 self.work = saved.work;
                 self.would_wake = saved.would_wake;
-            } else if let Some(old) = &self.bound {
+            } else if let Some(old) = &self.bound_machine {
                 let (on, observe) = old.ledgers.sums();
                 before = Some((Some(old.kind.clone()), on, observe));
             }
@@ -59,7 +59,7 @@ impl DecisionEngine {
             let ledgers = self.ledgers(&kind, before);
             let basis = self.basis(info, &economics);
             self.zone_states.clear();
-            self.bound =
+            self.bound_machine =
                 Some(BoundMachine { info: info.clone(), economics, basis, prices, kind, ledgers });
             self.log_notes(info);
             info!(
@@ -72,7 +72,7 @@ impl DecisionEngine {
         }
         let saved = self.saved.take();
         if let Some(saved) = &saved {
-            let fits = self.bound.as_ref().is_some_and(|bound| bound.basis == saved.basis);
+            let fits = self.bound_machine.as_ref().is_some_and(|bound| bound.basis == saved.basis);
             if !fits {
                 info!(
                     "what was learned was for other settings, energy figures or slice sizes: \
@@ -108,7 +108,7 @@ impl DecisionEngine {
             Some((of, on, observe)) => {
                 let mut gone = vec![on];
                 // Mode observe assumes a power driver.
-                if of.as_ref().is_some_and(|of| of.with(kind.switched) == *kind) {
+                if of.as_ref().is_some_and(|of| of.with_switch(kind.switched) == *kind) {
                     would_earn = observe;
                 } else {
                     gone.push(observe);
@@ -147,7 +147,7 @@ impl DecisionEngine {
         look: &MachineSnapshot,
         saved: Option<&PersistedState>,
     ) -> Result<(), BackendError> {
-        let Some(bound) = &self.bound else { return Ok(()) };
+        let Some(bound) = &self.bound_machine else { return Ok(()) };
         let key = ZoneKey::of(zone);
         if look.totals(zone).nr_switchable() == 0 {
             return Ok(());
@@ -188,13 +188,14 @@ impl DecisionEngine {
         Ok(())
     }
 
-    /// Whether settings fit the machine, if it has been read. Only the machine tells the size of
+    /// Whether settings fit the machine, if it has been read. Only the machine knows the size of
     /// slices, on which this depends.
     ///
     /// # Errors
     /// Why they do not fit, as a sentence.
     pub fn fits(&self, settings: &DaemonSettings) -> Result<(), String> {
-        let Some(bound) = self.bound.as_ref().filter(|_| settings.backend == self.settings.backend)
+        let Some(bound) =
+            self.bound_machine.as_ref().filter(|_| settings.backend == self.settings.backend)
         else {
             return Ok(());
         };
@@ -211,8 +212,8 @@ impl DecisionEngine {
         self.metrics.set_mode(mode, self.settings.policy.policy.name());
         if mode != was {
             info!(from = %was, to = %mode, "the mode changes");
-            self.simulated = None;
-            self.off.clear();
+            self.simulated_offline = None;
+            self.offline_slices.clear();
             for zone_state in self.zone_states.values_mut() {
                 zone_state.policy.settle();
                 zone_state.events.clear();
@@ -220,16 +221,16 @@ impl DecisionEngine {
                 // Slices that were offline in one mode are not offline in the other.
                 zone_state.baseline = None;
             }
-            if let Some(bound) = &mut self.bound {
+            if let Some(bound) = &mut self.bound_machine {
                 bound.ledgers.pause();
             }
         }
-        self.reattach();
+        self.rebind();
     }
 
     /// Works out the figures of the new settings. If they differ, policies and ledgers start over.
-    fn reattach(&mut self) {
-        let Some(old) = self.bound.take() else { return };
+    fn rebind(&mut self) {
+        let Some(old) = self.bound_machine.take() else { return };
         let info = &old.info;
         let economics = match self.settings.energy.economics(info.slice_bytes, info.page_bytes) {
             Ok(economics) => economics,
@@ -239,7 +240,7 @@ impl DecisionEngine {
         let basis = self.basis(info, &economics);
         let kind = self.settings.energy.kind(info);
         if (&basis, &kind) == (&old.basis, &old.kind) {
-            self.bound = Some(old);
+            self.bound_machine = Some(old);
             return;
         }
         if basis != old.basis {
@@ -248,12 +249,12 @@ impl DecisionEngine {
         }
         let (on, observe) = old.ledgers.sums();
         let ledgers = self.ledgers(&kind, Some((Some(old.kind), on, observe)));
-        self.bound = Some(BoundMachine { economics, basis, kind, ledgers, ..old });
+        self.bound_machine = Some(BoundMachine { economics, basis, kind, ledgers, ..old });
     }
 
     /// What an earlier run in mode observe would have done to the machine, if that still holds: in
     /// this boot, with the same settings and figures. A reboot wakes everything.
-    pub fn remembered_what_if(&self, info: &BackendInfo) -> Option<WhatIfMemory> {
+    pub fn saved_what_if(&self, info: &BackendInfo) -> Option<WhatIfMemory> {
         let saved = self.saved.as_ref().filter(|saved| saved.boot == self.host.boot)?;
         let economics = self.settings.energy.economics(info.slice_bytes, info.page_bytes).ok()?;
         (saved.basis == self.basis(info, &economics)).then(|| saved.what_if.clone())
@@ -262,7 +263,7 @@ impl DecisionEngine {
     /// The state to save; none if the machine was never read and there was no saved state. The main
     /// loop fills in what it knows itself.
     pub fn persisted_state(&self) -> Option<PersistedState> {
-        let Some(bound) = &self.bound else { return self.saved.clone() };
+        let Some(bound) = &self.bound_machine else { return self.saved.clone() };
         Some(PersistedState {
             boot: self.host.boot.clone(),
             time: self.time,
@@ -285,8 +286,8 @@ impl DecisionEngine {
             ledger_kind: Some(bound.kind.clone()),
             earned: bound.ledgers.earned.tally(),
             would_earn: bound.ledgers.would_earn.tally(),
-            earned_own: bound.ledgers.earned.own,
-            would_earn_own: bound.ledgers.would_earn.own,
+            earned_own: bound.ledgers.earned.own_cost,
+            would_earn_own: bound.ledgers.would_earn.own_cost,
             work: self.work,
             would_wake: self.would_wake,
             prices: self.prices.persisted(),

@@ -118,7 +118,7 @@ fn what_was_simulated_is_forgotten_after_a_reboot_and_with_other_settings_or_sli
         let settings = settings(&format!("mode = \"observe\"{more}"));
         let mut engine = engine_of(settings, Some(saved.clone()));
         engine.host = host;
-        engine.remembered_what_if(&machine.info().unwrap())
+        engine.saved_what_if(&machine.info().unwrap())
     };
     assert_eq!(again(host(), "", &machine), Some(what_if));
     let rebooted = HostFiles { boot: "another".to_owned(), ..host() };
@@ -143,7 +143,7 @@ fn a_power_driver_and_prices_that_come_later_are_told_and_taken() {
     machine.set_price_parameter(parameter, price).unwrap();
     steps(&mut engine, &machine, now, 1);
     assert_eq!(driver(&engine).as_deref(), Some("vendor"));
-    assert_eq!(engine.bound.as_ref().unwrap().prices[&parameter], price);
+    assert_eq!(engine.bound_machine.as_ref().unwrap().prices[&parameter], price);
     // Slices that no driver switched do not count with those that this one does.
     assert!(before > 0 && engine.persisted_state().unwrap().earned.steps < before);
     let now = steps(&mut engine, &machine, now + 30, 5);
@@ -177,7 +177,7 @@ fn without_a_power_driver_nothing_is_saved_and_status_and_metrics_say_so() {
         "{:?}",
         without.notes
     );
-    // What would be earned is told as if there were one.
+    // What would be earned is reported as if there were one.
     assert!(joules("observe", "none").would_earn.unwrap().earned.unwrap().saved.high > 0.0);
 }
 

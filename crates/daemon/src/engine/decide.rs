@@ -78,7 +78,7 @@ impl DecisionEngine {
             requests,
             forecast: decision.forecast.map(Into::into),
         };
-        self.done.push(ZoneDecision { zone: status, switchable: totals.nr_switchable() });
+        self.decisions.push(ZoneDecision { zone: status, switchable: totals.nr_switchable() });
     }
 
     /// Sends a request.
@@ -102,7 +102,7 @@ impl DecisionEngine {
             }
         }
         let (mode, op, began) = (self.settings.mode, request.op, Instant::now());
-        let imagined = self.simulated.is_some();
+        let imagined = self.simulated_offline.is_some();
         let result = backend.request(&request);
         self.metrics.request(mode, op, began.elapsed(), &result);
         if let Ok(outcome) = &result {
@@ -142,7 +142,7 @@ impl DecisionEngine {
             );
         }
         if !imagined {
-            self.requested += outcome.price_measured;
+            self.requests_cost += outcome.price_measured;
             self.learn_prices(backend, look, op, &outcome);
         }
         status.slices_done = outcome.slices_done;
@@ -166,36 +166,36 @@ impl DecisionEngine {
         op: RequestOp,
         outcome: &RequestOutcome,
     ) {
-        if op.wakes() || !self.prices.watches() {
+        if op.wakes() || !self.prices.is_watching() {
             return;
         }
-        let before = self.after.take();
+        let before = self.snapshot_after.take();
         let mut understood = false;
         if PriceWatch::can_learn_from(op, outcome) {
             match backend.snapshot() {
                 Ok(after) => {
                     let before = before.as_ref().unwrap_or(&look.snapshot);
                     understood = self.prices.take(op, outcome, &before.slices, &after.slices);
-                    self.after = Some(after);
+                    self.snapshot_after = Some(after);
                 }
                 Err(error) => {
                     debug!(%error, "slices could not be read after a request");
-                    self.prices.leave_out();
+                    self.prices.count_left_out();
                 }
             }
         } else if outcome.slices_done == 0 && outcome.slices_failed == 0 {
             // Nothing was done, so there is nothing to learn.
-            self.after = before;
+            self.snapshot_after = before;
             return;
         } else {
-            self.prices.leave_out();
+            self.prices.count_left_out();
         }
         self.metrics.priced(understood);
     }
 
     /// What to do with the file that offers fitted prices.
     pub fn offer(&mut self) -> Option<PriceOffer> {
-        self.prices.offer(&self.bound.as_ref()?.info)
+        self.prices.offer(&self.bound_machine.as_ref()?.info)
     }
 
     /// The watch over the kernel's prices.

@@ -87,33 +87,33 @@ pub struct DecisionEngine {
     metrics: Arc<DaemonMetrics>,
     /// The saved state, taken up at the first step: whether it fits depends on the machine.
     saved: Option<PersistedState>,
-    bound: Option<BoundMachine>,
+    bound_machine: Option<BoundMachine>,
     zone_states: BTreeMap<ZoneKey, ZoneState>,
     /// Slices that are offline in the backend's answers only, if it acts on nothing.
-    simulated: Option<u32>,
+    simulated_offline: Option<u32>,
     work: WorkCounters,
     prices: PriceWatch,
     /// Slices after the last request of this step, if they were read.
-    after: Option<SliceSnapshot>,
+    snapshot_after: Option<SliceSnapshot>,
     vmstat: Option<VmstatCounters>,
     would_wake: u64,
     rows: Vec<SliceRow>,
     paused_until: Option<Duration>,
     /// How many slices to wake at the next stall.
-    wake_next: u32,
+    next_wake_count: u32,
     /// Why no guard would wake slices on a kernel that does not: then none goes offline.
     guard_error: Option<String>,
     /// The CPU time of this process at the last step, and the part of it since then that requests
     /// have reported.
     own_time: Duration,
-    requested: Price,
+    requests_cost: Price,
     /// Slices that were offline after the last step with a decision.
-    off: Vec<SliceId>,
+    offline_slices: Vec<SliceId>,
     /// Slices that this daemon woke since the last step because memory was short.
     woken_by_pressure: u32,
     /// Slices that could not be emptied in this step.
     failures: FailureReasons,
-    done: Vec<ZoneDecision>,
+    decisions: Vec<ZoneDecision>,
     backend_kind: Option<&'static str>,
     error: Option<String>,
     time: Duration,
@@ -139,24 +139,24 @@ impl DecisionEngine {
             host,
             metrics,
             saved,
-            bound: None,
+            bound_machine: None,
             zone_states: BTreeMap::new(),
-            simulated: None,
+            simulated_offline: None,
             work: WorkCounters::default(),
             prices,
-            after: None,
+            snapshot_after: None,
             vmstat: None,
             would_wake: 0,
             rows: Vec::new(),
             paused_until: None,
-            wake_next: 1,
+            next_wake_count: 1,
             guard_error: None,
             own_time: Duration::ZERO,
-            requested: Price::ZERO,
-            off: Vec::new(),
+            requests_cost: Price::ZERO,
+            offline_slices: Vec::new(),
             woken_by_pressure: 0,
             failures: FailureReasons::default(),
-            done: Vec::new(),
+            decisions: Vec::new(),
             backend_kind: None,
             error: None,
             time,
@@ -181,7 +181,7 @@ impl DecisionEngine {
         now: Duration,
     ) -> Result<(), BackendError> {
         let began = Instant::now();
-        self.settle(backend, backend_kind);
+        self.drain_lru_batches(backend, backend_kind);
         let mut look = self.look(backend, backend_kind, now, began)?;
         self.report_restart();
         // One deadline for all of them: many slow requests would delay the next step and the
@@ -198,19 +198,19 @@ impl DecisionEngine {
             let until = RequestDeadlines { others: share(others), wakes: share(wakes) };
             self.decide(backend, &look, index, until);
         }
-        self.after = None;
-        if self.acted() {
-            self.after_requests(backend, &mut look);
+        self.snapshot_after = None;
+        if self.has_acted() {
+            self.read_after_requests(backend, &mut look);
         }
         let off = look
             .snapshot
             .slices
             .iter()
             .filter(|slice| slice.state == SliceState::Offline && !slice.is_away());
-        self.off.clear();
-        self.off.extend(off.map(|slice| slice.id));
-        self.simulated = backend.simulated_offline();
-        self.leave(&look);
+        self.offline_slices.clear();
+        self.offline_slices.extend(off.map(|slice| slice.id));
+        self.simulated_offline = backend.simulated_offline();
+        self.finish_step(&look);
         Ok(())
     }
 
@@ -230,8 +230,8 @@ impl DecisionEngine {
             zone_state.events.clear();
             zone_state.woken_by_restart = 0;
         }
-        self.off.clear();
-        self.leave(&look);
+        self.offline_slices.clear();
+        self.finish_step(&look);
         Ok(())
     }
 
@@ -253,29 +253,29 @@ impl DecisionEngine {
         let look = match look {
             Ok(look) => look,
             Err(error) => {
-                self.lost(&error);
+                self.set_error(&error);
                 return Err(error);
             }
         };
         self.error = None;
-        self.simulated = backend.simulated_offline();
-        self.prices.see(backend, backend_kind);
+        self.simulated_offline = backend.simulated_offline();
+        self.prices.watch_parameters(backend, backend_kind);
         self.count_host(&look.info);
-        self.notice(&look);
+        self.attribute_wakes(&look);
         self.account(&look);
         // For the next sample: the first one of a ledger only opens it.
-        self.count_itself(&look.info);
+        self.count_own_time(&look.info);
         if self.paused_until.is_some_and(|until| now >= until) {
             self.paused_until = None;
-            self.wake_next = 1;
+            self.next_wake_count = 1;
             info!("tasks have not waited for memory for a while: slices may go offline again");
         }
-        self.done.clear();
+        self.decisions.clear();
         Ok(look)
     }
 
     /// Remembers the zones as they are, and reports them.
-    fn leave(&mut self, look: &MachineSnapshot) {
+    fn finish_step(&mut self, look: &MachineSnapshot) {
         for zone in &look.zones {
             if let Some(zone_state) = self.zone_states.get_mut(&ZoneKey::of(zone)) {
                 zone_state.baseline = Some(ZoneBaseline::now(zone));
@@ -304,21 +304,21 @@ impl DecisionEngine {
     }
 
     /// Whether the last step sent requests.
-    pub fn acted(&self) -> bool {
-        self.done.iter().any(|done| !done.zone.requests.is_empty())
+    pub fn has_acted(&self) -> bool {
+        self.decisions.iter().any(|done| !done.zone.requests.is_empty())
     }
 
     /// The machine cannot be read.
-    pub fn lost(&mut self, error: &BackendError) {
+    pub fn set_error(&mut self, error: &BackendError) {
         self.error = Some(error.to_string());
-        self.done.clear();
+        self.decisions.clear();
     }
 
     /// Makes the kernel drain the CPUs' LRU batches, by a dry run.
     ///
     /// Pages in these batches look unmovable, so a policy that names slices would leave out every
     /// slice that has one. Other policies need no dry run: their requests drain the batches.
-    fn settle(&self, backend: &dyn Backend, backend_kind: &'static str) {
+    fn drain_lru_batches(&self, backend: &dyn Backend, backend_kind: &'static str) {
         let names = matches!(
             self.settings.policy.policy,
             PolicyKind::Watermarks | PolicyKind::Threshold | PolicyKind::Repair
@@ -340,7 +340,8 @@ impl DecisionEngine {
         // They stand for the cost of the kernel's accounting.
         if !info.is_stock() {
             self.work.page_faults += now.faults.saturating_sub(before.faults);
-            self.work.allocated_pages += Pages(now.allocated.saturating_sub(before.allocated));
+            self.work.allocated_pages +=
+                Pages(now.allocated_pages.saturating_sub(before.allocated_pages));
         }
         // Cache that was read again after any process dropped it. Of these, at most as many pages
         // are ours as we dropped.
@@ -357,15 +358,15 @@ impl DecisionEngine {
 
     /// Counts the CPU time of this daemon beyond its requests, mostly for reading the machine. The
     /// answers to requests have their own.
-    fn count_itself(&mut self, info: &BackendInfo) {
-        let requested = std::mem::take(&mut self.requested);
+    fn count_own_time(&mut self, info: &BackendInfo) {
+        let requested = std::mem::take(&mut self.requests_cost);
         let Some(now) = self.host.own_time.map(|own_time| own_time()) else { return };
         let before = std::mem::replace(&mut self.own_time, now);
         let Some(clock) = info.clock() else { return };
         let cycles = now.saturating_sub(before).as_secs_f64() * clock.0;
         let own = Price((cycles / 100.0) as u64) - requested;
         let Some(ledger) = self.ledger() else { return };
-        ledger.own += own;
+        ledger.own_cost += own;
         self.work.price_measured += own;
     }
 
@@ -375,7 +376,7 @@ impl DecisionEngine {
     }
 
     /// Works out which slices woke since the last step, and why.
-    fn notice(&mut self, look: &MachineSnapshot) {
+    fn attribute_wakes(&mut self, look: &MachineSnapshot) {
         let (mode, time) = (self.settings.mode, self.time);
         let mut ours = std::mem::take(&mut self.woken_by_pressure);
         self.metrics.woken(mode, WakeReason::Pressure, ours);
@@ -395,7 +396,7 @@ impl DecisionEngine {
                     zone_state.events.push(PolicyEvent::Woken { time, slices, cause });
                 }
             }
-            if self.simulated.is_some() {
+            if self.simulated_offline.is_some() {
                 self.would_wake += u64::from(since.memory);
             }
             if since.switched_off > 0 {
@@ -425,19 +426,19 @@ impl DecisionEngine {
     }
 
     /// Reads the machine again after requests.
-    fn after_requests(&mut self, backend: &dyn Backend, look: &mut MachineSnapshot) {
+    fn read_after_requests(&mut self, backend: &dyn Backend, look: &mut MachineSnapshot) {
         let failures = std::mem::take(&mut self.failures);
         match MachineSnapshot::take(backend) {
             Ok(after) => {
                 let reasons = failures.reasons_of_chosen(&look.snapshot, &after.snapshot);
                 *look = after;
-                self.metrics.failed(failures.by_reason(&reasons));
+                self.metrics.failed(failures.count_by_reason(&reasons));
                 self.account(look);
             }
             Err(error) => {
                 self.metrics.error(&error);
                 debug!(%error, "the machine could not be read after the requests");
-                self.metrics.failed(failures.by_reason(&[]));
+                self.metrics.failed(failures.count_by_reason(&[]));
             }
         }
     }
@@ -453,7 +454,7 @@ impl DecisionEngine {
 
     /// The ledger of the mode, if it has one.
     fn ledger(&mut self) -> Option<&mut ModeLedger> {
-        self.bound.as_mut()?.ledgers.of_mut(self.settings.mode)
+        self.bound_machine.as_mut()?.ledgers.of_mut(self.settings.mode)
     }
 }
 

@@ -24,17 +24,17 @@ impl DecisionEngine {
         }
         self.paused_until = Some(now + self.settings.pressure.pause);
         self.metrics.set_paused(true);
-        let Some(backend) = backend.filter(|_| !self.off.is_empty()) else {
+        let Some(backend) = backend.filter(|_| !self.offline_slices.is_empty()) else {
             debug!("tasks waited for memory");
             return;
         };
-        let (mut woken, wanted) = (0, self.wake_next);
-        self.wake_next = self.wake_next.saturating_mul(2).min(1024);
+        let (mut woken, wanted) = (0, self.next_wake_count);
+        self.next_wake_count = self.next_wake_count.saturating_mul(2).min(1024);
         // One deadline for all of them, as in a step: the watchdog and a stop signal wait.
         let until = Instant::now() + self.settings.deadline;
         while woken < wanted && !self.stop.load(Ordering::Relaxed) {
             let left = until.saturating_duration_since(Instant::now());
-            let Some(request) = self.next_to_wake(wanted - woken).filter(|_| !left.is_zero())
+            let Some(request) = self.wake_request(wanted - woken).filter(|_| !left.is_zero())
             else {
                 break;
             };
@@ -52,8 +52,8 @@ impl DecisionEngine {
                 }
             }
         }
-        self.simulated = backend.simulated_offline();
-        let verb = if self.simulated.is_some() { "would have been" } else { "were" };
+        self.simulated_offline = backend.simulated_offline();
+        let verb = if self.simulated_offline.is_some() { "would have been" } else { "were" };
         info!(slices = woken, "tasks waited for memory: slices {verb} woken");
         self.woken_by_pressure += woken;
     }
@@ -80,18 +80,18 @@ impl DecisionEngine {
     }
 
     /// The next request that wakes slices of those offline after the last step, in any order.
-    fn next_to_wake(&mut self, most: u32) -> Option<Request> {
+    fn wake_request(&mut self, most: u32) -> Option<Request> {
         if self.backend_kind == Some(STOCK) {
             // Only the backend knows which slices are still ours: another program may have taken
             // one.
             let max_slices = Some(most.min(WOKEN_AT_ONCE));
             return Some(Request { max_slices, ..Request::new(RequestOp::OnlineAll) });
         }
-        self.off.pop().map(|slice| Request::new(RequestOp::Online(slice)))
+        self.offline_slices.pop().map(|slice| Request::new(RequestOp::Online(slice)))
     }
 
     /// The guard has woken slices because memory was short.
-    pub fn woken_by_guard(&mut self, slices: u32, now: Duration) {
+    pub fn add_guard_wake(&mut self, slices: u32, now: Duration) {
         self.woken_by_pressure += slices;
         self.paused_until = Some(now + self.settings.pressure.pause);
         self.metrics.set_paused(true);

@@ -135,7 +135,7 @@ fn waking_many_slices_ends_at_the_deadline_of_all_of_them_and_when_the_daemon_is
     let mut engine =
         DecisionEngine::new(settings(text), None, host(), Arc::default(), Arc::clone(&stop));
     let now = Duration::from_secs(steps(&mut engine, &machine, 1_000_000, 50));
-    engine.wake_next = 32;
+    engine.next_wake_count = 32;
     let (off, sent) = (machine.off(), machine.sent());
     assert!(off > 32, "{off}");
     *machine.takes.lock().unwrap() = Duration::from_millis(60);
@@ -168,11 +168,11 @@ fn on_stock(
 #[test]
 fn on_a_stock_kernel_blocks_that_another_program_took_are_not_woken_and_earn_nothing() {
     let fake = FakeMachine::new();
-    fake.by_hand(12, false);
+    fake.switch_by_hand(12, false);
     let (mut engine, backend, now) = on_stock(&fake, "policy = \"never\"", 3);
     engine.pressure(Some(&backend), now);
     assert_eq!(fake.off(), [12]);
-    let ledger = engine.bound.as_ref().unwrap().ledgers.earned.tally();
+    let ledger = engine.bound_machine.as_ref().unwrap().ledgers.earned.tally();
     assert_eq!((ledger.steps, ledger.off_high_byte_us), (2, 0));
 
     for policy in [
@@ -183,18 +183,18 @@ fn on_a_stock_kernel_blocks_that_another_program_took_are_not_woken_and_earn_not
          cache_free_low_mib = 640\ncache_free_high_mib = 960",
     ] {
         let fake = FakeMachine::new();
-        fake.by_hand(12, false);
+        fake.switch_by_hand(12, false);
         let (mut engine, backend, now) = on_stock(&fake, policy, 8);
         assert!(fake.off().len() > 1 && fake.off().contains(&12), "{policy}: {:?}", fake.off());
         // Another program takes one more after the last step, and one of the daemon's comes back by
         // hand and goes again.
         let ours = *fake.off().last().unwrap();
-        fake.by_hand(ours, true);
+        fake.switch_by_hand(ours, true);
         engine.step(&backend, STOCK, now).unwrap();
         let theirs = (1..24).find(|block| !fake.off().contains(block)).unwrap();
-        fake.by_hand(theirs, false);
+        fake.switch_by_hand(theirs, false);
         if !fake.off().contains(&ours) {
-            fake.by_hand(ours, false);
+            fake.switch_by_hand(ours, false);
         }
         for _ in 0..8 {
             engine.pressure(Some(&backend), now);
@@ -209,7 +209,7 @@ fn on_a_stock_kernel_blocks_that_another_program_took_are_not_woken_and_earn_not
 fn watermarks_that_want_memory_leave_alone_what_another_program_took() {
     let fake = FakeMachine::new();
     for number in 8..24 {
-        fake.by_hand(number, false);
+        fake.switch_by_hand(number, false);
     }
     // 1 GiB is left, of which these want more than all.
     let marks = "policy = \"watermarks\"\n[watermarks]\ntimeout_seconds = 30\nfree_low_mib = \

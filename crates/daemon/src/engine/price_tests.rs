@@ -1,4 +1,4 @@
-//! Prices that hold or drift, as the engine tells them from its own requests.
+//! Prices that hold or drift, as the engine derives them from its own requests.
 
 use super::tests::*;
 use super::*;
@@ -57,21 +57,25 @@ fn prices_that_drift_are_refitted_offered_and_never_installed() {
         (ramslice_types::SCHEMA_VERSION, SLICE)
     );
     assert!(file.samples.everyday().len() >= 20 && file.samples.everyday() == file.samples.samples);
-    let told = engine.status(Duration::ZERO).prices;
-    assert_eq!((told.state, told.install), ("refit", None), "not written yet");
+    let status = engine.status(Duration::ZERO).prices;
+    assert_eq!((status.state, status.install), ("refit", None), "not written yet");
     let path = std::path::Path::new("/state/prices.json");
     engine.prices().written(path);
-    let told = engine.status(Duration::ZERO).prices;
+    let status = engine.status(Duration::ZERO).prices;
     assert_eq!(
-        told.install.as_deref(),
+        status.install.as_deref(),
         Some("ramslice-lab calibrate --from /state/prices.json --install")
     );
-    assert!(told.text.contains("do not hold") && told.text.contains("1.50 times"), "{}", told.text);
-    let refitted = told.refitted.unwrap();
+    assert!(
+        status.text.contains("do not hold") && status.text.contains("1.50 times"),
+        "{}",
+        status.text
+    );
+    let refitted = status.refitted.unwrap();
     let moved = |prices: &BTreeMap<PriceParameter, Price>| {
         (prices[&PriceParameter::MigratePage] + prices[&PriceParameter::MigrateMapping]).0 as f64
     };
-    let factor = moved(&refitted) / moved(&told.parameters.unwrap());
+    let factor = moved(&refitted) / moved(&status.parameters.unwrap());
     assert!((1.35..1.65).contains(&factor), "{refitted:?}");
     assert!(!refitted.contains_key(&PriceParameter::Unreclaimable));
     assert_eq!(PriceParameter::ALL.map(in_force), before);

@@ -10,7 +10,7 @@ use crate::status::{self, DaemonStatus, MachineStatus, WouldEarn};
 
 impl DecisionEngine {
     pub(super) fn report_energy(&self) {
-        let Some(BoundMachine { ledgers, info, prices, .. }) = &self.bound else { return };
+        let Some(BoundMachine { ledgers, info, prices, .. }) = &self.bound_machine else { return };
         let (mode, plan) = (self.settings.mode, &self.settings.energy);
         let Some(ledger) = ledgers.of(mode) else { return };
         self.metrics.loss_cap(mode, self.loss_cap());
@@ -22,11 +22,11 @@ impl DecisionEngine {
     /// The most that can have been lost in this mode, in joules: by the governors, one for each
     /// zone, and by the daemon's own CPU time, which no decision saves.
     fn loss_cap(&self) -> Option<f64> {
-        let bound = self.bound.as_ref()?;
+        let bound = self.bound_machine.as_ref()?;
         let ledger = bound.ledgers.of(self.settings.mode)?;
         let governed = self.settings.policy.policy == PolicyKind::Governor;
         let elapsed = ledger.tally().elapsed();
-        let own = self.settings.energy.running(ledger.own, &bound.info);
+        let own = self.settings.energy.running_joules(ledger.own_cost, &bound.info);
         governed.then(|| {
             GovernorPolicy::loss_cap(&bound.economics, elapsed).0 * self.zone_states.len() as f64
                 + own
@@ -36,7 +36,7 @@ impl DecisionEngine {
     /// The status. `next` is the time until the next step.
     pub fn status(&self, next: Duration) -> DaemonStatus {
         let (settings, plan) = (&self.settings, &self.settings.energy);
-        let bound = self.bound.as_ref();
+        let bound = self.bound_machine.as_ref();
         let ledger = bound.and_then(|bound| {
             let ledger = bound.ledgers.of(settings.mode)?;
             let earned = ledger.earned(plan, &bound.info, &bound.prices);
@@ -48,7 +48,7 @@ impl DecisionEngine {
             Some((ledger, earned, dropped_bytes)) if ledger.is_simulated() => {
                 would_earn = Some(WouldEarn {
                     earned,
-                    nr_offline: self.simulated.unwrap_or(0),
+                    nr_offline: self.simulated_offline.unwrap_or(0),
                     woken_slices: self.would_wake,
                     dropped_bytes,
                     most_at_risk_joules: self.loss_cap(),
@@ -57,7 +57,7 @@ impl DecisionEngine {
             Some((_, of_mode, _)) => earned = of_mode,
             None => {}
         }
-        let largest = self.done.iter().max_by_key(|done| done.switchable);
+        let largest = self.decisions.iter().max_by_key(|done| done.switchable);
         let why = match (&self.error, settings.mode.idle(), largest) {
             (Some(error), ..) => format!("waits for the machine: {error}"),
             (None, Some(idle), _) => idle.to_owned(),
@@ -83,7 +83,7 @@ impl DecisionEngine {
             paused_seconds: status::until(self.paused_until, self.time),
             why,
             notes: bound.map_or_else(Vec::new, |bound| plan.notes(&bound.info)),
-            zones: self.done.iter().map(|done| done.zone.clone()).collect(),
+            zones: self.decisions.iter().map(|done| done.zone.clone()).collect(),
             prices: self.prices.status(),
             earned,
             loss_cap_joules: self.loss_cap(),

@@ -52,7 +52,7 @@ impl<'a> StockRun<'a> {
     }
 
     /// Steps until nothing goes off any more: how many slices are off, in thought or in truth.
-    fn settle(&mut self) -> usize {
+    fn run_until_settled(&mut self) -> usize {
         loop {
             self.step();
             if self.done() == 0 {
@@ -63,7 +63,7 @@ impl<'a> StockRun<'a> {
 
     fn done(&self) -> u32 {
         self.engine
-            .done
+            .decisions
             .iter()
             .flat_map(|done| &done.zone.requests)
             .map(|request| request.slices_done)
@@ -83,10 +83,10 @@ fn on_a_stock_kernel_as_much_goes_offline_in_mode_observe_as_in_mode_on() {
     for (programs, cache, what) in
         [(0, 8000, "half cache"), (0, 14_000, "nearly all cache"), (6000, 4000, "both")]
     {
-        let on = StockRun::new("on", &machine(programs, cache)).settle();
+        let on = StockRun::new("on", &machine(programs, cache)).run_until_settled();
         let fake = machine(programs, cache);
         let mut thought = StockRun::new("observe", &fake);
-        let would = thought.settle();
+        let would = thought.run_until_settled();
         assert!(on > 0 && would.abs_diff(on) <= 1, "{what}: {would} in thought, {on} in truth");
         assert!(fake.off().is_empty());
         let work = thought.engine.work;
@@ -102,10 +102,10 @@ fn on_two_nodes_each_keeps_its_share_in_mode_observe_as_in_mode_on() {
         fake
     };
     let (on, observed) = (machine(), machine());
-    StockRun::new("on", &on).settle();
+    StockRun::new("on", &on).run_until_settled();
     let did = on.off().into_iter().partition::<Vec<_>, _>(|&number| number < 16);
     let mut thought = StockRun::new("observe", &observed);
-    thought.settle();
+    thought.run_until_settled();
     let zones = thought.backend.zones().unwrap();
     let would = [0, 1].map(|node| {
         let zone = zones.iter().find(|zone| zone.node.0 == node).unwrap();
@@ -137,8 +137,8 @@ fn where_no_guard_would_wake_slices_none_goes_offline_and_the_status_says_why() 
 fn in_mode_observe_slices_wake_when_a_guard_would_have_woken_them() {
     let (on, would) = (machine(0, 0), machine(0, 0));
     let (mut truth, mut thought) = (StockRun::new("on", &on), StockRun::new("observe", &would));
-    let off = truth.settle();
-    assert_eq!(thought.settle(), off);
+    let off = truth.run_until_settled();
+    assert_eq!(thought.run_until_settled(), off);
     // Programs take what is left down to the margin, and then more.
     for (pages, wakes) in [(0, false), (FakeMachine::BLOCK_PAGES, true)] {
         let mut took = 0;

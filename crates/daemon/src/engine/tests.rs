@@ -107,7 +107,7 @@ fn the_daemons_own_time_is_invested_and_no_fault_of_the_governor() {
         steps(&mut engine, &machine, 1_003_000, 1);
         let memory = engine.persisted_state().unwrap();
         let measured = memory.would_earn.work.price_measured;
-        (engine.bound.unwrap().info, [memory.would_earn_own, memory.earned_own], measured)
+        (engine.bound_machine.unwrap().info, [memory.would_earn_own, memory.earned_own], measured)
     };
     let (info, own, measured) = run(Some(own_time));
     let (_, none, before) = run(None);
@@ -122,7 +122,7 @@ fn the_most_that_the_governor_can_lose_is_told_in_every_mode_in_which_it_decides
     for mode in ["observe", "on"] {
         let machine = TestMachine::used(20.0);
         let mut engine = engine(mode, None);
-        let told = |engine: &DecisionEngine| {
+        let forecast_of = |engine: &DecisionEngine| {
             let status = engine.status(Duration::ZERO);
             let text = engine.metrics.text();
             let name = format!("ramslice_loss_cap_joules{{mode=\"{mode}\"}} ");
@@ -132,16 +132,16 @@ fn the_most_that_the_governor_can_lose_is_told_in_every_mode_in_which_it_decides
             (status.loss_cap_joules, status.would_earn.and_then(|would| would.most_at_risk_joules))
         };
         let now = steps(&mut engine, &machine, 1_000_000, 2);
-        let (first, _) = told(&engine);
+        let (first, _) = forecast_of(&engine);
         let now = steps(&mut engine, &machine, now, 238);
-        let (later, at_risk) = told(&engine);
+        let (later, at_risk) = forecast_of(&engine);
         assert!(later > first && first > Some(0.0), "{mode}: {first:?}, {later:?}");
         assert!(at_risk.is_none_or(|joules| Some(joules) == later));
         // Who promises nothing has no cap, nor one of the governor's time.
         let text = format!("mode = \"{mode}\"\npolicy = \"periodic\"");
         engine.set_settings(settings(&text));
         steps(&mut engine, &machine, now, 1);
-        assert_eq!(told(&engine), (None, None));
+        assert_eq!(forecast_of(&engine), (None, None));
     }
 }
 
@@ -363,7 +363,7 @@ fn what_a_guard_woke_counts_even_if_no_two_looks_show_it() {
     let machine = TestMachine::new(64);
     let mut engine = engine("on", None);
     let now = steps(&mut engine, &machine, 1_000_000, 3);
-    engine.woken_by_guard(2, Duration::from_secs(now));
+    engine.add_guard_wake(2, Duration::from_secs(now));
     steps(&mut engine, &machine, now, 2);
     let text = engine.metrics.text();
     assert!(

@@ -61,7 +61,7 @@ impl MainLoop<'_> {
                 self.engine.set_settings(settings);
                 let now = self.engine.settings();
                 if now.listen != before.listen {
-                    self.serving = None;
+                    self.metrics_server = None;
                     self.listen_failed = false;
                     self.listen();
                 }
@@ -74,7 +74,7 @@ impl MainLoop<'_> {
                 }
                 self.metrics.reloaded(true);
                 info!(mode = %self.engine.settings().mode, "the settings were read again");
-                self.due = Instant::now();
+                self.next_step = Instant::now();
             }
             Err(lines) => {
                 self.metrics.reloaded(false);
@@ -97,7 +97,7 @@ impl MainLoop<'_> {
                         "the installed service refuses other hosts: see IPAddressAllow= in its unit"
                     );
                 }
-                self.serving = Some(serving);
+                self.metrics_server = Some(serving);
                 self.listen_failed = false;
             }
             Err(error) if !self.listen_failed => {
@@ -132,7 +132,7 @@ impl MainLoop<'_> {
     }
 
     pub(super) fn wakes_at_stop(&self) -> bool {
-        let stock = self.opened.as_ref().is_some_and(|opened| opened.guardable.is_some());
+        let stock = self.backend.as_ref().is_some_and(|opened| opened.guardable.is_some());
         match self.engine.settings().on_stop {
             OnStop::Leave => false,
             OnStop::Wake => true,
@@ -144,7 +144,7 @@ impl MainLoop<'_> {
     pub(super) fn wake_all(&mut self, within: Duration) {
         self.wake_pending = true;
         let opening = self.open();
-        let Some(opened) = &self.opened else {
+        let Some(opened) = &self.backend else {
             let why = opening.err().map_or_else(String::new, |error| error.to_string());
             warn!(why, "no slice could be woken; `ramslice online --all` tries again");
             return;
@@ -168,7 +168,7 @@ impl MainLoop<'_> {
 
     pub(super) fn save_if_due(&mut self) {
         let every = self.engine.settings().save;
-        if self.saved_at.is_none_or(|at| at.elapsed() >= every) || self.engine.acted() {
+        if self.saved_at.is_none_or(|at| at.elapsed() >= every) || self.engine.has_acted() {
             self.save(
                 self.wake_pending
                     || self.earlier_wake_pending
@@ -209,7 +209,7 @@ impl MainLoop<'_> {
 
     /// Writes the status file, and sends a sentence to systemd.
     pub(super) fn report_status(&mut self) {
-        let next = self.due.saturating_duration_since(Instant::now());
+        let next = self.next_step.saturating_duration_since(Instant::now());
         let result = self.engine.status(next).write(&self.options.runtime_dir);
         if let (Err(error), false) = (&result, self.status_failed) {
             warn!(

@@ -43,11 +43,11 @@ impl DaemonMetrics {
         };
         for mode in DaemonMode::ALL {
             let mode = ("mode", mode.name());
-            for family in [&self.switched_off, &self.migrated, &self.dropped] {
+            for family in [&self.offlined_slices, &self.migrated_pages, &self.dropped_pages] {
                 at_zero(family, &[mode]);
             }
             for cause in WakeReason::ALL {
-                at_zero(&self.woken, &[mode, ("cause", cause.name())]);
+                at_zero(&self.woken_slices, &[mode, ("cause", cause.name())]);
             }
             for op in OPS {
                 for result in RESULTS {
@@ -56,13 +56,13 @@ impl DaemonMetrics {
             }
         }
         for reason in Reason::ALL.iter().chain(&[Reason::None]) {
-            at_zero(&self.failed, &[("reason", &reason.code())]);
+            at_zero(&self.failed_slices, &[("reason", &reason.code())]);
         }
         for each in KINDS {
             at_zero(&self.errors, &[("kind", kind(each))]);
         }
         for (family, results) in [
-            (&self.priced, ["taken", "left-out"]),
+            (&self.priced_requests, ["taken", "left-out"]),
             (&self.reloads, ["done", "refused"]),
             (&self.saves, ["done", "failed"]),
         ] {

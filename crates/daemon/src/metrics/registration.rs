@@ -32,7 +32,10 @@ impl DaemonMetrics {
             }};
         }
         let metrics = Self {
-            up: metric!("up", "1 if the last step could read the machine, and the settings fit it"),
+            running: metric!(
+                "up",
+                "1 if the last step could read the machine, and the settings fit it"
+            ),
             mode: metric!("mode", "1 for the mode that the daemon is in: observe, on or off"),
             policy: metric!("policy", "1 for the policy that decides"),
             slices: metric!("slices", "Slices by state; in mode observe as they would be"),
@@ -79,23 +82,23 @@ impl DaemonMetrics {
                 Family::default(),
                 Unit::Joules
             ),
-            woken: metric!(
+            woken_slices: metric!(
                 "woken_slices",
                 "Slices that woke, by cause; in mode observe those that would have woken"
             ),
-            switched_off: metric!(
+            offlined_slices: metric!(
                 "switched_off_slices",
                 "Slices that were switched off, or would have been, by mode"
             ),
-            by_others: metric!(
+            offlined_by_others: metric!(
                 "switched_off_by_others_slices",
                 "Slices that another program switched off"
             ),
-            migrated: metric!(
+            migrated_pages: metric!(
                 "migrated_pages",
                 "Pages that requests moved to other slices, or would have, by mode"
             ),
-            dropped: metric!(
+            dropped_pages: metric!(
                 "dropped_pages",
                 "Pages of clean cache that requests dropped, or would have, by mode"
             ),
@@ -109,7 +112,7 @@ impl DaemonMetrics {
                 "requests",
                 "Requests by operation and result: done, partly, nothing or error"
             ),
-            failed: metric!(
+            failed_slices: metric!(
                 "failed_slices",
                 "Slices that could not be emptied or woken, by reason; none if it is unknown"
             ),
@@ -145,7 +148,7 @@ impl DaemonMetrics {
                 Family::default(),
                 other("ratio")
             ),
-            priced: metric!(
+            priced_requests: metric!(
                 "priced_requests",
                 "Requests of mode on by what they taught about prices: taken, or left-out because \
                  their \
@@ -157,7 +160,7 @@ impl DaemonMetrics {
                 Family::default(),
                 other("slices")
             ),
-            horizon: metric!(
+            forecast_horizon: metric!(
                 "forecast_horizon",
                 "How far the forecast looks ahead",
                 Family::default(),
@@ -180,7 +183,7 @@ impl DaemonMetrics {
                 "pressure_stalls",
                 "How often tasks waited for memory longer than the settings allow"
             ),
-            paused: metric!(
+            is_paused: metric!(
                 "paused",
                 "1 while nothing goes offline because tasks waited for memory, or slices woke \
                  because it \
@@ -195,7 +198,7 @@ impl DaemonMetrics {
                 "pressure_watched",
                 "1 if the kernel reports tasks that wait for memory, 0 if it should and does not"
             ),
-            guarded: metric!(
+            guard_active: metric!(
                 "guarded",
                 "On a stock kernel in mode on: 1 if a guard watches whether memory runs short, \
                  otherwise 0"
@@ -218,13 +221,13 @@ impl DaemonMetrics {
                 FloatGauge::default(),
                 Unit::Seconds
             ),
-            cpu: metric!(
+            cpu_seconds: metric!(
                 "process_cpu",
                 "CPU time of the daemon itself",
                 Counter::default(),
                 Unit::Seconds
             ),
-            resident: metric!(
+            resident_bytes: metric!(
                 "process_resident",
                 "Memory of the daemon itself",
                 Gauge::default(),

@@ -10,7 +10,8 @@
 //! With a share `x` of the memory off, the memory draws, for each GiB that there is,
 //!
 //! ```text
-//! power(x) = background - all_on - (saving - all_on) * x   >=   floor        background >= saving + floor
+//! power(x) = background - all_on - (saving - all_on) * x   >=   floor
+//! background >= saving + floor
 //! ```
 //!
 //! `background` is drawn by memory that is on and idle. `floor` is what the state draws with

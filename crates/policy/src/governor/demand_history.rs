@@ -66,7 +66,7 @@ impl DemandHistory {
 
     /// The lowest demand whose levels above have all been idle since `time`; `None` if there are
     /// none.
-    pub(super) fn idle_above(&self, time: f64) -> Option<u32> {
+    pub(super) fn idle_level(&self, time: f64) -> Option<u32> {
         let count = self.steps.partition_point(|step| step.since <= time);
         count.checked_sub(1).map(|index| self.steps[index].need)
     }
@@ -95,7 +95,7 @@ mod tests {
             }
             let from = now.saturating_sub(long);
             let lowest = (needs[now]..8).find(|need| since(need + 1) <= from);
-            match recent.idle_above(from as f64) {
+            match recent.idle_level(from as f64) {
                 // Demand that never occurred lies within a step.
                 Some(need) => prop_assert!(lowest.is_some_and(|lowest| lowest <= need)
                     && (need..8).all(|need| since(need + 1) <= from)),

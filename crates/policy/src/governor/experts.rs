@@ -142,7 +142,7 @@ impl ExpertPanel {
         let longest = LONGEST_GAP * figures.break_even();
         let before = recent.need();
         // Gaps that have become as long as counts are credited once, and not again when they end.
-        let passed = recent.idle_above(now - longest).unwrap_or(self.slices).max(before);
+        let passed = recent.idle_level(now - longest).unwrap_or(self.slices).max(before);
         let known = if need > before || passed < self.credited {
             self.credit(figures, now, passed..self.credited, recent);
             self.credited = self.credited.min(passed);
@@ -187,7 +187,7 @@ impl ExpertPanel {
 
     /// Shares the experience of each range with all ranges.
     fn share(&mut self, figures: &CostFigures) {
-        let (mut pool, mut gaps) = (belief(figures.emptying + figures.waking), BELIEF);
+        let (mut pool, mut gaps) = (start_weights(figures.emptying + figures.waking), BELIEF);
         for range in &self.ranges {
             gaps += range.gaps;
             for (sum, gain) in pool.iter_mut().zip(range.gain) {
@@ -239,7 +239,7 @@ impl ExpertPanel {
 }
 
 /// The prior: what two gaps of a level should earn each expert, in joules.
-fn belief(emptying: f64) -> [f64; EXPERTS] {
+fn start_weights(emptying: f64) -> [f64; EXPERTS] {
     let earns = |wait: f64| {
         BELIEF * emptying * (((1.0 + LONGEST_GAP) / (1.0 + wait)).ln() - 1.0 / (1.0 + wait))
     };

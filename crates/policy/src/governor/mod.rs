@@ -219,7 +219,7 @@ impl GovernorPolicy {
                     let raised = emptied
                         && done == 0
                         && outcome.reason == Reason::OverBudget
-                        && mind.markup.too_low(dearest(&self.economics));
+                        && mind.markup.raise_if_too_low(dearest(&self.economics));
                     if emptied && done > 0 {
                         mind.pause.next = FIRST_PAUSE;
                         mind.markup.learn(done, self.economics.joules(outcome.price_predicted).0);
@@ -227,12 +227,12 @@ impl GovernorPolicy {
                         let weight = 1.0 - (1.0 - LEARNING).powf(f64::from(done));
                         self.emptying += weight * (cost / f64::from(done) - self.emptying);
                     } else if emptied && !raised {
-                        mind.pause.lengthen(mind.time, mind.recent.need(), &seen.totals);
+                        mind.pause.lengthen_backoff(mind.time, mind.recent.need(), &seen.totals);
                     }
                     match op {
                         RequestOp::OfflineFree if done > 0 => mind.reserve_pause.next = FIRST_PAUSE,
                         RequestOp::OfflineFree => {
-                            mind.reserve_pause.lengthen(
+                            mind.reserve_pause.lengthen_backoff(
                                 mind.time,
                                 mind.recent.need(),
                                 &seen.totals,
@@ -367,7 +367,7 @@ impl RequestBackoff {
     }
 
     /// A request did nothing.
-    fn lengthen(&mut self, now: f64, need: u32, totals: &MachineTotals) {
+    fn lengthen_backoff(&mut self, now: f64, need: u32, totals: &MachineTotals) {
         let next = (self.next * 2.0).min(LONGEST_PAUSE);
         *self = Self {
             until: now + self.next,
@@ -378,7 +378,7 @@ impl RequestBackoff {
     }
 
     /// Ends early if something has changed since.
-    fn look(&mut self, now: f64, need: u32, on: u32) {
+    fn observe(&mut self, now: f64, need: u32, on: u32) {
         if need < self.need || on > self.on {
             self.until = now;
         }
@@ -451,7 +451,7 @@ impl Policy for GovernorPolicy {
         let saving = self.economics.saving_watts.0;
         mind.wallet.save(saving * elapsed * f64::from(mind.off.min(totals.nr_offline)));
         mind.off = totals.nr_offline;
-        mind.wallet.owe(f64::from(mind.off) * self.economics.waking_joules.0);
+        mind.wallet.set_wake_cost(f64::from(mind.off) * self.economics.waking_joules.0);
         let waking = self.economics.waking_joules.0;
         while mind
             .unpaid
@@ -460,7 +460,7 @@ impl Policy for GovernorPolicy {
         {
             mind.unpaid.pop_front();
         }
-        mind.wallet.turn(now);
+        mind.wallet.start_window_if_due(now);
         mind.cache.step(elapsed);
         let figures = self.figures();
         let break_even = figures.break_even();
@@ -484,8 +484,8 @@ impl Policy for GovernorPolicy {
         // Without a season everything is expected.
         let expected = mind.season.expects(now, break_even).unwrap_or(u32::MAX);
         mind.recent.push(now, peak, expected, 2.0 * LONGEST_GAP * break_even);
-        mind.pause.look(now, need, on);
-        mind.reserve_pause.look(now, need, on);
+        mind.pause.observe(now, need, on);
+        mind.reserve_pause.observe(now, need, on);
         let mut plan = self.plan(&mind, totals, seen.rows, need);
         let expected = on.saturating_sub(plan.empty + plan.used);
         let forecast = mind.outlook.step(now, peak, expected, break_even);

@@ -55,7 +55,7 @@ impl PriceMarkup {
 
     /// Records that not even the cheapest slice was within the budget. Returns whether a higher
     /// budget, up to `most` joules, may suffice.
-    pub(super) fn too_low(&mut self, most: f64) -> bool {
+    pub(super) fn raise_if_too_low(&mut self, most: f64) -> bool {
         let cheapest = self.asked.first().copied().unwrap_or(most);
         if self.of(cheapest) >= most {
             return false;
@@ -71,26 +71,26 @@ impl PriceMarkup {
 pub(super) struct OfflinePrices<'a> {
     economics: &'a SliceEconomics,
     /// The assumed cost of a slice where there are no rows, in joules.
-    usual: f64,
+    usual_joules: f64,
     empty: u32,
     rows: &'a [SliceRow],
     /// Remaining prices, once more than one was needed.
-    heap: Option<BinaryHeap<Reverse<Price>>>,
-    first: bool,
+    remaining: Option<BinaryHeap<Reverse<Price>>>,
+    is_first: bool,
 }
 
 impl<'a> OfflinePrices<'a> {
-    /// Of these rows; `usual` is the price in joules of a used slice where there are none.
+    /// Of these rows; `usual_joules` is the price in joules of a used slice where there are none.
     pub(super) fn new(
         economics: &'a SliceEconomics,
-        usual: f64,
+        usual_joules: f64,
         empty: u32,
         rows: &'a [SliceRow],
     ) -> Self {
-        Self { economics, usual, empty, rows, heap: None, first: true }
+        Self { economics, usual_joules, empty, rows, remaining: None, is_first: true }
     }
 
-    fn used(&self) -> impl Iterator<Item = Price> + use<'a> {
+    fn used_prices(&self) -> impl Iterator<Item = Price> + use<'a> {
         self.rows
             .iter()
             .filter(|row| row.can_go_off() && !row.is_empty())
@@ -104,16 +104,16 @@ impl<'a> OfflinePrices<'a> {
             return Some((self.economics.empty_joules.0, true));
         }
         let price = if self.rows.is_empty() {
-            self.usual
-        } else if std::mem::take(&mut self.first) {
-            self.economics.joules(self.used().min()?).0
+            self.usual_joules
+        } else if std::mem::take(&mut self.is_first) {
+            self.economics.joules(self.used_prices().min()?).0
         } else {
-            if self.heap.is_none() {
-                let mut heap: BinaryHeap<_> = self.used().map(Reverse).collect();
-                heap.pop();
-                self.heap = Some(heap);
+            if self.remaining.is_none() {
+                let mut remaining: BinaryHeap<_> = self.used_prices().map(Reverse).collect();
+                remaining.pop();
+                self.remaining = Some(remaining);
             }
-            self.economics.joules(self.heap.as_mut()?.pop()?.0).0
+            self.economics.joules(self.remaining.as_mut()?.pop()?.0).0
         };
         // The stake covers at most a full slice.
         (price <= dearest(self.economics)).then_some((price, false))
@@ -144,7 +144,7 @@ mod tests {
     fn a_budget_is_raised_until_the_cheapest_slice_could_be_a_full_one() {
         let mut markup = PriceMarkup::default();
         markup.expect(vec![1.0, 9.0]);
-        let raised = (0..20).filter(|_| markup.too_low(4.0)).count();
+        let raised = (0..20).filter(|_| markup.raise_if_too_low(4.0)).count();
         // 1.5, 2.25, 3.375, 5.06.
         assert_eq!(raised, 4);
     }

@@ -78,7 +78,7 @@ impl RiskAccount {
     }
 
     /// Sets the cost of waking all offline slices.
-    pub(super) fn owe(&mut self, joules: f64) {
+    pub(super) fn set_wake_cost(&mut self, joules: f64) {
         self.owed = joules;
     }
 
@@ -118,7 +118,7 @@ impl RiskAccount {
     }
 
     /// Opens the next window if this one is over; it is longer after losses, shorter after gains.
-    pub(super) fn turn(&mut self, now: f64) {
+    pub(super) fn start_window_if_due(&mut self, now: f64) {
         if now < self.opened + self.length {
             return;
         }
@@ -144,12 +144,12 @@ mod tests {
         wallet.spend(9.0);
         wallet.woke_early(2, 11.0);
         assert!(wallet.is_backing_off());
-        wallet.turn(79.0);
+        wallet.start_window_if_due(79.0);
         assert!(wallet.is_backing_off() && wallet.wait(79.0) <= 1.0);
-        wallet.turn(80.0);
+        wallet.start_window_if_due(80.0);
         assert!(!wallet.is_backing_off());
         assert!((wallet.wait(80.0) - 160.0).abs() < 1e-9);
-        wallet.turn(240.0);
+        wallet.start_window_if_due(240.0);
         assert!((wallet.wait(240.0) - 80.0).abs() < 1e-9);
     }
 
@@ -160,10 +160,10 @@ mod tests {
         wallet.spend(10.0);
         assert!(wallet.room() < 1e-9);
         wallet.save(50.0);
-        wallet.turn(80.0);
+        wallet.start_window_if_due(80.0);
         // The balance is 40: at most 20 and the stake may go.
         assert!((wallet.room() - 30.0).abs() < 1e-9);
-        wallet.owe(30.0);
+        wallet.set_wake_cost(30.0);
         assert!(wallet.room() < 1e-9);
     }
 }

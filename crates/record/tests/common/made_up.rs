@@ -100,7 +100,9 @@ fn about() -> RecordingInfo {
         "kernel_release": "6.12.0", "kernel_version": "#1", "architecture": "x86_64",
             "kernel_command_line": "",
         "command": ["make", "-j2"], "boot_id": "made-up", "clock_source": "tsc",
-        "platform": {"virtual": true, "emulated": true, "hypervisor": "TCGTCGTCGTCG", "product": ""},
+        "platform": {
+            "virtual": true, "emulated": true, "hypervisor": "TCGTCGTCGTCG", "product": "",
+        },
         "nr_cpus": 2, "interval_us": 1_000_000, "events_source": "trace",
         "started_boottime_us": STARTED_US, "started_realtime_us": 1_700_000_000_000_000i64,
         "geometry": geometry,

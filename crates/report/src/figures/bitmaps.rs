@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use ramslice_types::{Bytes, PageCounts, Pages};
 
+use super::naming::{heading, id};
 use super::slice_rows::{OFF, SliceRows, key_class};
-use super::{heading, id, time};
+use super::time;
 use crate::chart::{ChartPanel, LegendEntry, LegendMark, Medium};
 use crate::csv::CsvTable;
 use crate::figure::ReportFigure;
@@ -53,7 +54,7 @@ pub(crate) fn bitmaps(runs: &ReportData) -> Vec<ReportFigure> {
 
 /// Moments that are worth drawing: the first, the last, and evenly between them as many as have
 /// room.
-fn chosen(recorded: &RecordingData, look: Medium) -> Vec<&CensusMoment> {
+fn chosen_moments(recorded: &RecordingData, look: Medium) -> Vec<&CensusMoment> {
     let most = if look == Medium::Narrow { 4 } else { 10 };
     let last = recorded.censuses.len().saturating_sub(1);
     let step = last.div_ceil(most - 1).max(1);
@@ -80,7 +81,7 @@ fn csv(recorded: &RecordingData) -> CsvTable {
         "staying_pages",
     ]);
     let mut before: BTreeMap<u32, PageCounts> = BTreeMap::new();
-    for counted in chosen(recorded, Medium::Wide) {
+    for counted in chosen_moments(recorded, Medium::Wide) {
         for (slice, pages) in &counted.slices {
             if before.insert(*slice, *pages) == Some(*pages) {
                 continue;
@@ -108,7 +109,7 @@ fn csv(recorded: &RecordingData) -> CsvTable {
 }
 
 fn draw_bitmaps(id: &str, title: &str, recorded: &RecordingData, look: Medium) -> String {
-    let moments = chosen(recorded, look);
+    let moments = chosen_moments(recorded, look);
     let rows = SliceRows::of(
         moments.iter().flat_map(|counted| counted.slices.iter().map(|slice| slice.0)),
     );

@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use ramslice_types::{CensusTotals, Pages};
 
-use super::{heading, id, time};
+use super::naming::{heading, id};
+use super::time;
 use crate::chart::{ChartAxis, ChartPanel, LegendEntry, LegendMark, Medium};
 use crate::csv::CsvTable;
 use crate::figure::ReportFigure;
@@ -38,7 +39,7 @@ pub(super) fn thinned(recorded: &RecordingData, columns: usize) -> Vec<&CensusMo
 }
 
 /// Recordings with a census, and their number among all.
-fn counted(runs: &ReportData) -> impl Iterator<Item = (usize, &RecordingData)> {
+fn recordings_with_census(runs: &ReportData) -> impl Iterator<Item = (usize, &RecordingData)> {
     runs.recorded.iter().enumerate().filter(|(_, one)| !one.censuses.is_empty())
 }
 
@@ -121,7 +122,7 @@ pub(crate) fn kept_on(runs: &ReportData) -> Vec<ReportFigure> {
             draw_kept_on(&id, &name, &recorded, ceiling(top), look)
         })
     };
-    counted(runs).map(draw).collect()
+    recordings_with_census(runs).map(draw).collect()
 }
 
 fn draw_kept_on(id: &str, title: &str, recorded: &RecordingData, top: f64, look: Medium) -> String {
@@ -195,7 +196,7 @@ pub(crate) fn shares(runs: &ReportData) -> Vec<ReportFigure> {
             draw_shares(&id, &name, &recorded, look)
         })
     };
-    counted(runs).map(draw).collect()
+    recordings_with_census(runs).map(draw).collect()
 }
 
 fn removable(totals: &CensusTotals) -> f64 {

@@ -13,7 +13,7 @@ const HOW: &str = "name a profile of a memory system with `--profile NAME` besid
                    made by root (`ramslice profiles` lists them), or give a summary of joules as \
                    a run";
 
-fn no_energy(runs: &ReportData) -> &'static str {
+fn missing_energy(runs: &ReportData) -> &'static str {
     if runs.recorded.is_empty() {
         "no run has joules"
     } else {
@@ -24,7 +24,7 @@ fn no_energy(runs: &ReportData) -> &'static str {
 /// Figures 4.7, 4.8 and 4.10 of the thesis, above.
 pub(crate) fn energy(runs: &ReportData) -> Vec<ReportFigure> {
     if runs.energy.is_empty() {
-        return vec![ReportFigure::missing("energy", ENERGY, no_energy(runs), HOW)];
+        return vec![ReportFigure::missing("energy", ENERGY, missing_energy(runs), HOW)];
     }
     let figure = |(sweep, runs): (SweepKey, Vec<RunEnergy>)| {
         let caption = format!(
@@ -206,7 +206,7 @@ fn draw_energy(runs: &[RunEnergy], sweep: &SweepKey, look: Medium) -> String {
 /// The lower part of these figures.
 pub(crate) fn net(runs: &ReportData) -> Vec<ReportFigure> {
     if runs.energy.is_empty() {
-        return vec![ReportFigure::missing("net", NET, no_energy(runs), HOW)];
+        return vec![ReportFigure::missing("net", NET, missing_energy(runs), HOW)];
     }
     let caption = "Saved less invested, by what a request was allowed to spend; nothing is \
                    without emptying at all. An interval that spans the line at 0 is undecided: \

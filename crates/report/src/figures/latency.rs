@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::{heading, id};
+use super::naming::{heading, id};
 use crate::chart::{ChartAxis, ChartPanel, LegendEntry, LegendMark, Medium};
 use crate::csv::CsvTable;
 use crate::figure::ReportFigure;
@@ -50,7 +50,7 @@ fn bins(requests: &[(f64, f64)], columns: usize) -> Vec<LatencyBin> {
     bins
 }
 
-fn within(spans: &[(f64, f64)], when: f64) -> bool {
+fn is_within(spans: &[(f64, f64)], when: f64) -> bool {
     spans.iter().any(|(from, to)| (*from..=*to).contains(&when))
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn latency(runs: &ReportData) -> Vec<ReportFigure> {
         let mut csv = CsvTable::new(&["time_s", "latency_ms", "emptying"]);
         let begun = run.requests.first().map_or(0.0, |request| request.0);
         for &(when, took) in &run.requests {
-            let emptying = within(&run.compactions, when).to_string();
+            let emptying = is_within(&run.compactions, when).to_string();
             csv.row(&[format!("{:.6}", when - begun), format!("{took}"), emptying]);
         }
         let caption = caption(run);
@@ -89,7 +89,7 @@ fn caption(run: &LatencySamples) -> String {
         let found: Vec<f64> = run
             .requests
             .iter()
-            .filter(|(when, _)| within(&run.compactions, *when) == wanted)
+            .filter(|(when, _)| is_within(&run.compactions, *when) == wanted)
             .map(|(_, took)| *took)
             .collect();
         (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
@@ -105,7 +105,7 @@ fn caption(run: &LatencySamples) -> String {
             )
         }
         (None, Some(_)) => "Average, least and most of the requests of a moment. None was sent \
-                            while slices were being emptied, as far as the recordings tell."
+                            while slices were being emptied, as far as the recordings show."
             .to_owned(),
         _ => marked.to_owned(),
     }

@@ -7,8 +7,9 @@ use std::rc::Rc;
 use ramslice_types::{PageCounts, Pages};
 
 use super::census::thinned;
+use super::naming::{heading, id};
 use super::slice_rows::{self, OFF, SliceRows, TileGrid, key_class};
-use super::{heading, id, time};
+use super::time;
 use crate::chart::{ChartPanel, LegendEntry, LegendMark, Medium};
 use crate::csv::CsvTable;
 use crate::figure::ReportFigure;
@@ -26,7 +27,7 @@ struct SliceMap {
     /// The pages that it is about, and the name of their column.
     pages: (fn(&PageCounts) -> Pages, &'static str),
     /// Whether the fewest slices that could hold these pages are a line.
-    least: bool,
+    has_minimum_line: bool,
 }
 
 /// Figure 1 of Adaptive-Buddy, for each moment: pages in use, over all memory.
@@ -56,7 +57,7 @@ const FULLNESS: SliceMap = SliceMap {
         }
     },
     pages: (PageCounts::used, "used_pages"),
-    least: false,
+    has_minimum_line: false,
 };
 
 /// Figures 2 and 7 of Adaptive-Buddy, for each moment: where the kernel's pages lie.
@@ -84,7 +85,7 @@ const FOOTPRINT: SliceMap = SliceMap {
         _ => 3,
     },
     pages: (|pages| pages.staying, "staying_pages"),
-    least: true,
+    has_minimum_line: true,
 };
 
 /// How full slices are; one per recording that has a census.
@@ -161,7 +162,7 @@ fn draw_map(
         LegendEntry::new(key_class(map.levels[level].0), LegendMark::Area, map.levels[level].1)
     };
     let mut keys: Vec<LegendEntry> = levels.iter().map(key).collect();
-    if map.least {
+    if map.has_minimum_line {
         keys.push(LegendEntry::new("fit s0 dashed", LegendMark::Line, "room for all that stays"));
     }
     let until = spans.last().map_or(end, |span| span.1);
@@ -170,7 +171,7 @@ fn draw_map(
     for level in levels {
         slice_rows::draw(&mut panel, &grid, until, Some(level), map.levels[level].0);
     }
-    if map.least {
+    if map.has_minimum_line {
         let row = |counted: &CensusMoment| {
             let slices = counted.totals.slices_staying_least as f64;
             (slices / rows.together() as f64).min(rows.count() as f64)
@@ -232,7 +233,7 @@ fn words(counted: &CensusMoment, map: &SliceMap) -> String {
         .map(|(slices, word)| format!("{slices} {word}"))
         .collect();
     let mut text = format!("{:.1} s, slices: {}", counted.seconds, parts.join(", "));
-    if map.least {
+    if map.has_minimum_line {
         text.push_str(&format!(
             "; room for all that stays in {}",
             counted.totals.slices_staying_least

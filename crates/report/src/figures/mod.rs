@@ -5,6 +5,7 @@ mod census;
 mod energy;
 mod latency;
 mod maps;
+mod naming;
 mod operations;
 mod prices;
 mod repair;
@@ -23,13 +24,3 @@ pub(crate) use prices::{prices, residuals};
 pub(crate) use repair::repair;
 pub(crate) use slices::slices;
 pub(crate) use utilisation::{occupation, utilisation};
-
-/// The id of figure `base` of run `at` of `all`: numbered if there are several.
-fn id(base: &str, at: usize, all: usize) -> String {
-    if all > 1 { format!("{base}-{}", at + 1) } else { base.to_owned() }
-}
-
-/// The heading of figure `base` of a run: it names the run if there are several.
-fn heading(base: &str, name: &str, all: usize) -> String {
-    if all > 1 { format!("{base}: {name}") } else { base.to_owned() }
-}

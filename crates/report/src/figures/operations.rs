@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::naming::{heading, id};
 use super::prices::missing;
-use super::{heading, id};
 use crate::chart::{ChartAxis, ChartPanel, LegendEntry, LegendMark, Medium};
 use crate::csv::CsvTable;
 use crate::figure::ReportFigure;

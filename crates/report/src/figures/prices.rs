@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::{heading, id};
+use super::naming::{heading, id};
 use crate::chart::{ChartAxis, ChartPanel, LegendEntry, LegendMark, Medium};
 use crate::csv::CsvTable;
 use crate::figure::ReportFigure;
@@ -156,14 +156,13 @@ pub(super) fn percentile(sorted: &[f64], share: f64) -> f64 {
 
 /// Errors in words, of what models were not fitted to first.
 fn summary(view: &PricedRun) -> String {
-    let told = [ContentsSource::Programs, ContentsSource::Filled, ContentsSource::Everyday].map(
-        |source| {
+    let sentences = [ContentsSource::Programs, ContentsSource::Filled, ContentsSource::Everyday]
+        .map(|source| {
             let group: Vec<&PricedSlice> =
                 view.run.samples.iter().filter(|one| one.source == source).collect();
             (!group.is_empty()).then(|| errors(view, &group, words(source).1))
-        },
-    );
-    told.into_iter().flatten().collect::<Vec<_>>().join(" ")
+        });
+    sentences.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 fn errors(view: &PricedRun, group: &[&PricedSlice], words: &str) -> String {
@@ -207,7 +206,7 @@ fn keys(run: &PriceSamples) -> Vec<LegendEntry> {
         .collect()
 }
 
-fn told(view: &PricedRun, one: &PricedSlice) -> String {
+fn point_title(view: &PricedRun, one: &PricedSlice) -> String {
     format!(
         "{}: price {} M, cost {} M cycles, {} to move, {} mappings, {} to drop",
         one.label,
@@ -241,7 +240,7 @@ fn draw_prices(id: &str, title: &str, view: &PricedRun, look: Medium) -> String 
     panel.curve("diagonal", &[(0.0, 0.0), (end, end)]);
     for one in &view.run.samples {
         let point = panel.at(one.measured_cycles / MEGA, view.price(one) / MEGA);
-        panel.svg.circle(words(one.source).0, point, 3.0, &told(view, one));
+        panel.svg.circle(words(one.source).0, point, 3.0, &point_title(view, one));
     }
     panel.finish(id, title, &summary(view))
 }

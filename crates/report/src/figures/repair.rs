@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use ramslice_types::{Bytes, PageKind, Pages};
 
+use super::naming::{heading, id};
+use super::time;
 use super::utilisation::ByteUnit;
-use super::{heading, id, time};
 use crate::chart::{ChartAxis, ChartPanel, LegendEntry, LegendMark, Medium};
 use crate::csv::CsvTable;
 use crate::figure::ReportFigure;

@@ -5,9 +5,10 @@ use std::rc::Rc;
 
 use ramslice_types::PageKind;
 
+use super::naming::{heading, id};
 use super::slice_rows::{self, SliceRows, TileGrid};
+use super::time;
 use super::utilisation::{kind_class, kind_word};
-use super::{heading, id, time};
 use crate::chart::{ChartPanel, LegendEntry, LegendMark, Medium};
 use crate::csv::CsvTable;
 use crate::figure::ReportFigure;

@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use ramslice_types::{Bytes, PageKind, Pages};
 
-use super::{heading, id, time};
+use super::naming::{heading, id};
+use super::time;
 use crate::chart::{ChartAxis, ChartPanel, LegendEntry, LegendMark, Medium};
 use crate::csv::CsvTable;
 use crate::figure::ReportFigure;

@@ -132,8 +132,8 @@ impl<'a> RunReader<'a> {
                 study.runs.into_iter().enumerate().filter(|(_, run)| !full || run.is_full())
             {
                 let mut label = name.to_owned();
-                for (word, told) in [(&run.scale, scales), (&run.start, starts)] {
-                    if told {
+                for (word, shown) in [(&run.scale, scales), (&run.start, starts)] {
+                    if shown {
                         label = format!("{label} {word}");
                     }
                 }
@@ -180,7 +180,7 @@ impl<'a> RunReader<'a> {
 
     /// All of them, and what each is.
     pub fn finish(mut self) -> (ReportData, Vec<(String, String)>) {
-        // Latencies tell no boot: they belong to recordings of one boot, whose clock is theirs.
+        // Latencies name no boot: they belong to recordings of one boot, whose clock is theirs.
         let one_boot = self.boots.windows(2).all(|pair| pair[0] == pair[1]);
         let spans: Vec<(f64, f64)> = self
             .runs

@@ -18,7 +18,7 @@ pub(super) fn fitted(name: &str, mut samples: Vec<PricedSlice>, document: Value)
     };
     match serde_json::from_value::<SamplesFile>(document) {
         Ok(SamplesFile { samples: saved, .. }) => {
-            let in_force = ModelCoefficients::in_force(&saved.parameters);
+            let in_force = ModelCoefficients::of_parameters(&saved.parameters);
             if in_force == thesis() {
                 "model B of the thesis, the kernel's defaults".clone_into(&mut run.in_force);
             }
@@ -46,5 +46,5 @@ fn model(saved: &SampleSet, in_force: &ModelCoefficients) -> Result<ModelCoeffic
         check_samples(&artificial).map_err(|refusal| refusal.to_string())?;
         fit(&artificial)
     };
-    fitted.map(|fitted| fitted.whole).map_err(|error| error.to_string())
+    fitted.map(|fitted| fitted.rounded).map_err(|error| error.to_string())
 }

@@ -77,7 +77,7 @@ pub(super) fn read(
         (Some(plan), Some(joules)) => joules.energy(name, plan, &first, budget),
         _ => None,
     };
-    let description = recording.about();
+    let description = recording.info();
     let emulated = description.platform.emulated == Some(true);
     let seconds = moments.last().map_or(0.0, |moment| moment.seconds);
     let command = match description.command.as_slice() {
@@ -197,19 +197,19 @@ fn requests(recording: &Recording, begun_us: i64) -> Result<RequestEvents> {
 
 /// Two ledgers: of the machine as it was, and as it would have been packed.
 struct JouleLedgers {
-    was: EnergyLedger,
-    packed: EnergyLedger,
+    as_recorded: EnergyLedger,
+    if_packed: EnergyLedger,
 }
 
 impl JouleLedgers {
     fn new(plan: &LedgerPlan, machine: &MachineState) -> Self {
         let granule = plan.granule(machine.info.slice_bytes).bytes();
-        Self { was: EnergyLedger::new(granule), packed: EnergyLedger::new(granule) }
+        Self { as_recorded: EnergyLedger::new(granule), if_packed: EnergyLedger::new(granule) }
     }
 
     fn add(&mut self, machine: &MachineState, work: WorkCounters) -> Result<()> {
-        self.was.add(EnergySample::new(&machine.snapshot, &machine.info, work))?;
-        Ok(self.packed.add(packed(machine))?)
+        self.as_recorded.add(EnergySample::new(&machine.snapshot, &machine.info, work))?;
+        Ok(self.if_packed.add(packed(machine))?)
     }
 
     fn energy(
@@ -223,11 +223,11 @@ impl JouleLedgers {
             low: joules.low().0,
             high: joules.high().0,
         };
-        if self.was.tally().steps == 0 {
+        if self.as_recorded.tally().steps == 0 {
             return None;
         }
-        let statement = plan.statement(self.was.tally(), first, None)?;
-        let limit = plan.statement(self.packed.tally(), first, None)?;
+        let statement = plan.statement(self.as_recorded.tally(), first, None)?;
+        let limit = plan.statement(self.if_packed.tally(), first, None)?;
         let uncounted = statement.lines.iter().filter(|line| line.joules.is_none());
         let clock = match &plan.clock {
             SampleClock::Real => "real seconds".to_owned(),

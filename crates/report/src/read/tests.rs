@@ -1,4 +1,4 @@
-//! Reading of runs: what is wrong is told by file and place.
+//! Reading of runs: errors name the file and the place.
 
 use std::path::Path;
 
@@ -135,7 +135,7 @@ fn a_case_study_lists_its_settings() {
 
 #[test]
 fn small_runs_are_left_out_beside_full_ones_and_different_runs_get_different_names() {
-    let told = |kinds: &[(&str, &str)]| {
+    let description = |kinds: &[(&str, &str)]| {
         let run = |(scale, start): &(&str, &str)| {
             format!(
                 r#"{{"scale": "{scale}", "start": "{start}", "setting": "ours", "seed": 1,
@@ -151,26 +151,26 @@ fn small_runs_are_left_out_beside_full_ones_and_different_runs_get_different_nam
     let said = |names: &str, about: &str| (names.to_owned(), format!("case study c, {about}"));
     let (small, full, aged) = (("small", "aged"), ("full", "fresh"), ("full", "aged"));
     assert_eq!(
-        told(&[small, full]),
+        description(&[small, full]),
         said("d ours 1", "1 run, scale full, start fresh; 1 run of smaller scale left out")
     );
     assert_eq!(
-        told(&[small, full, aged, small]),
+        description(&[small, full, aged, small]),
         said(
             "d fresh ours 1, d aged ours 1",
             "2 runs, scale full, start aged and fresh; 2 runs of smaller scale left out"
         )
     );
-    // Nothing else there: what they are is told.
-    assert_eq!(told(&[small]), said("d ours 1", "1 run, scale small, start aged"));
+    // Nothing else there: what they are is said.
+    assert_eq!(description(&[small]), said("d ours 1", "1 run, scale small, start aged"));
     assert_eq!(
-        told(&[small, ("tiny", "awake")]),
+        description(&[small, ("tiny", "awake")]),
         said(
             "d small aged ours 1, d tiny awake ours 1",
             "2 runs, scale small and tiny, start aged and awake"
         )
     );
-    assert_eq!(told(&[]), said("", "0 runs"));
+    assert_eq!(description(&[]), said("", "0 runs"));
 }
 
 #[test]

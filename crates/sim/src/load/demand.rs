@@ -109,14 +109,14 @@ pub struct ProgramDemand {
     /// Growth below this joins the layer before.
     least: u64,
     /// The size of a piece.
-    piece: u64,
+    piece_pages: u64,
     before: RecordedMoment,
     /// Cache that is dropped at present, in the recording.
     out: f64,
     /// Of what was dropped in the last step, active.
-    hot: f64,
+    active_dropped: f64,
     /// What was wanted for less than a step, when that was seen last.
-    brief: u64,
+    brief_pages: u64,
     /// Pages of files on disks that were ever seen in the cache, and were not deleted.
     seen: f64,
 }
@@ -144,22 +144,34 @@ const FIRST_LAYER: u32 = 100;
 
 impl ProgramDemand {
     /// From the first moment on; layers have at least `least` pages and consist of pieces of
-    /// `piece` pages.
+    /// `piece_pages` pages.
     pub fn new(
         first: RecordedMoment,
         orders: [ReleaseOrder; KINDS.len()],
         least: u64,
-        piece: u64,
+        piece_pages: u64,
     ) -> Self {
         let layers = KINDS.iter().zip(first.pages);
         let kinds = layers.map(|(&(class, owner), pages)| MemoryLayers {
             class,
             layers: vec![MemoryLayer { owner, pages, used: [0; 3], step: 0, every: 0 }],
         });
-        let (kinds, piece) = (kinds.collect(), piece.max(1));
+        let (kinds, piece_pages) = (kinds.collect(), piece_pages.max(1));
         let seen = first.stored.unwrap_or(0).min(first.pages[CACHE]) as f64;
-        let (next, step, out, hot, brief) = (FIRST_LAYER, 0, 0.0, 0.0, 0);
-        Self { kinds, orders, next, step, least, piece, before: first, out, hot, brief, seen }
+        let (next, step, out, active_dropped, brief_pages) = (FIRST_LAYER, 0, 0.0, 0.0, 0);
+        Self {
+            kinds,
+            orders,
+            next,
+            step,
+            least,
+            piece_pages,
+            before: first,
+            out,
+            active_dropped,
+            brief_pages,
+            seen,
+        }
     }
 
     /// What happened until `now`.
@@ -194,8 +206,8 @@ impl ProgramDemand {
         // Where none woke, as much may have been wanted as the time before, as far as there was
         // room for it.
         let spare = (now.spare + now.emptied - self.before.emptied).saturating_sub(packing);
-        self.brief = if now.woken > self.before.woken { spare } else { self.brief };
-        let brief = self.brief.min(spare);
+        self.brief_pages = if now.woken > self.before.woken { spare } else { self.brief_pages };
+        let brief = self.brief_pages.min(spare);
         if brief > 0 {
             let level = |pages| MemoryChange::Level {
                 owner: BRIEF,
@@ -305,13 +317,13 @@ impl ProgramDemand {
         // A request that drops all cache leaves no trace by which the kernel could notice what
         // comes back. What was active when it was dropped does.
         let noticed = now.refaulted.saturating_sub(self.before.refaulted) as f64;
-        let hot = (self.hot - noticed).clamp(0.0, (read - noticed).max(0.0));
+        let hot = (self.active_dropped - noticed).clamp(0.0, (read - noticed).max(0.0));
         // Cache that is read and does not belong to files that are new to the recording comes back.
         let unseen = self.before.stored.map(|stored| (stored as f64 - self.seen).max(0.0));
         let unnoticed = unseen.map_or(hot, |unseen| hot.max(read - noticed - unseen));
         let back = (noticed + unnoticed).min(self.out);
         let (active, idle) = now.active.unwrap_or_default();
-        self.hot = packing as f64 * active as f64 / (active + idle).max(1) as f64;
+        self.active_dropped = packing as f64 * active as f64 / (active + idle).max(1) as f64;
         // Not more than there was could be deleted; what was written in place was not new.
         let gone = (read + written - net).clamp(0.0, before);
         let new = (net + gone - back).max(0.0);
@@ -334,7 +346,7 @@ impl ProgramDemand {
         // dropped.
         let was_active =
             self.before.active.unwrap_or_default().0 + now.activated - self.before.activated;
-        let gone_active = was_active.saturating_sub(active + self.hot as u64).min(gone);
+        let gone_active = was_active.saturating_sub(active + self.active_dropped as u64).min(gone);
         CacheFlow {
             read: read as u64,
             new: new as u64,
@@ -377,7 +389,7 @@ impl ProgramDemand {
         let mut rest = pages;
         while rest > 0 {
             // What is left for the last piece is not worth one of its own.
-            let pages = if rest < self.piece + self.least { rest } else { self.piece };
+            let pages = if rest < self.piece_pages + self.least { rest } else { self.piece_pages };
             let owner = OwnerId(self.next);
             let mut layer =
                 MemoryLayer { owner, pages: 0, used: [0; 3], step: self.step, every: 0 };
@@ -394,8 +406,10 @@ impl ProgramDemand {
         let layers = &mut self.kinds[CACHE].layers;
         let mut left = pages;
         while left > 0 {
-            let known =
-                |layer: &MemoryLayer| if times == 0 { layer.pages } else { layer.used[times - 1] } - layer.used[times];
+            let known = |layer: &MemoryLayer| {
+                let before = if times == 0 { layer.pages } else { layer.used[times - 1] };
+                before - layer.used[times]
+            };
             // Where its earlier use was not recorded, it was used all the same.
             let any = |layer: &MemoryLayer| layer.pages - layer.used[times];
             let found = matching(layers, left, known).map(|at| (at, known(&layers[at])));
@@ -488,139 +502,5 @@ fn matching(layers: &[MemoryLayer], pages: u64, of: impl Fn(&MemoryLayer) -> u64
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn moment(anonymous: u64, cache: u64) -> RecordedMoment {
-        RecordedMoment { pages: [100, anonymous, 0, cache, 0], ..RecordedMoment::default() }
-    }
-
-    fn demand(order: ReleaseOrder) -> ProgramDemand {
-        ProgramDemand::new(moment(0, 1000), [order; KINDS.len()], 10, 1000)
-    }
-
-    /// Levels that are set, without those that have no owner.
-    fn levels(changes: &[MemoryChange]) -> Vec<(u32, u64)> {
-        let level = |change: &MemoryChange| match change {
-            MemoryChange::Level { owner, pages, .. } => Some((owner.0, *pages)),
-            _ => None,
-        };
-        changes.iter().filter_map(level).collect()
-    }
-
-    #[test]
-    fn who_ends_gives_back_what_it_took() {
-        let mut demand = demand(ReleaseOrder::Matching);
-        assert_eq!(
-            levels(&demand.step(moment(2500, 1000))),
-            [(100, 1000), (101, 1000), (102, 500)]
-        );
-        assert_eq!(levels(&demand.step(moment(2900, 1000))), [(103, 400)]);
-        // 2500 pages go: those that came at once, not the newest ones.
-        assert_eq!(levels(&demand.step(moment(400, 1000))), [(102, 0), (101, 0), (100, 0)]);
-        assert_eq!(levels(&demand.step(moment(100, 1000))), [(103, 100)]);
-    }
-
-    #[test]
-    fn the_newest_the_oldest_or_a_part_of_each_goes_first() {
-        for (order, expected) in [
-            (ReleaseOrder::Newest, vec![(101, 50)]),
-            (ReleaseOrder::Oldest, vec![(1, 0), (100, 0), (101, 150)]),
-            (ReleaseOrder::Any, vec![(1, 0), (100, 50), (101, 100)]),
-        ] {
-            let mut demand = demand(order);
-            demand.step(moment(100, 1000));
-            demand.step(moment(300, 1000));
-            assert_eq!(levels(&demand.step(moment(150, 1000))), expected, "{order:?}");
-        }
-    }
-
-    #[test]
-    fn cache_that_was_dropped_is_wanted_all_the_same() {
-        let mut demand = demand(ReleaseOrder::Newest);
-        let now = RecordedMoment { dropped: 400, ..moment(0, 600) };
-        assert_eq!(levels(&demand.step(now)), []);
-        // Half of what was dropped comes back, and the kernel notices.
-        let now = RecordedMoment { dropped: 400, refaulted: 200, ..moment(0, 800) };
-        let changes = demand.step(now);
-        assert_eq!(levels(&changes), []);
-        assert_eq!(changes, [MemoryChange::Read { owner: OwnerId(3), pages: 500 }]);
-    }
-
-    #[test]
-    fn with_statistics_what_was_deleted_is_known_apart_from_what_is_new() {
-        let mut demand = demand(ReleaseOrder::Oldest);
-        let mut first = RecordedMoment { moved: Some((0, 0)), ..moment(0, 1000) };
-        demand.step(first);
-        // 300 pages were written, and yet there are no more: as many were deleted.
-        first.moved = Some((0, 300));
-        assert_eq!(levels(&demand.step(first)), [(3, 700), (100, 300)]);
-    }
-
-    #[test]
-    fn what_woke_slices_and_is_free_again_was_wanted_for_a_moment() {
-        let mut demand = demand(ReleaseOrder::Newest);
-        let now = RecordedMoment { woken: 2, spare: 700, ..moment(0, 1000) };
-        assert_eq!(levels(&demand.step(now)), [(99, 700), (99, 0)]);
-        // Without a wake it is unknown: as much as the last time, or as there was room for.
-        assert_eq!(
-            levels(&demand.step(RecordedMoment { spare: 900, ..now })),
-            [(99, 700), (99, 0)]
-        );
-        assert_eq!(
-            levels(&demand.step(RecordedMoment { spare: 300, ..now })),
-            [(99, 300), (99, 0)]
-        );
-    }
-
-    #[test]
-    fn of_deleted_files_what_was_dropped_before_is_not_wanted_any_more() {
-        let last = |stored| {
-            let mut demand = demand(ReleaseOrder::Oldest);
-            let first = RecordedMoment { moved: Some((0, 0)), stored, ..moment(0, 1000) };
-            demand.step(first);
-            demand.step(RecordedMoment {
-                dropped: 400,
-                ..RecordedMoment { moved: Some((0, 0)), stored, ..moment(0, 600) }
-            });
-            // A file of 500 pages goes, of which 100 were still in the cache.
-            let stored = stored.map(|stored| stored - 500);
-            let after =
-                RecordedMoment { dropped: 400, moved: Some((0, 100)), stored, ..moment(0, 600) };
-            let left = levels(&demand.step(after)).into_iter().find(|(owner, _)| *owner == 3);
-            left.map(|(_, pages)| pages)
-        };
-        // The file systems say how much: all that had been dropped, and 100 of the rest for what
-        // was written.
-        assert_eq!(last(Some(5000)), Some(500));
-        // It is not recorded: of the dropped cache, the same share as of the cache that was not
-        // dropped.
-        assert_eq!(last(None), Some(834));
-    }
-
-    #[test]
-    fn what_is_used_is_of_files_that_came_at_once_and_is_read_on_when_it_is_used_often() {
-        let mut demand = demand(ReleaseOrder::Any);
-        let at = |cache, written, uses, activated| RecordedMoment {
-            moved: Some((0, written)),
-            active: Some((activated, cache - activated)),
-            uses: Some(uses),
-            activated,
-            ..moment(0, cache)
-        };
-        demand.step(at(1000, 0, (0, 0), 0));
-        demand.step(at(1900, 900, (0, 0), 0));
-        let reads = |changes: Vec<MemoryChange>| -> Vec<(u32, u64)> {
-            let read = |change: MemoryChange| match change {
-                MemoryChange::Read { owner, pages } => Some((owner.0, pages)),
-                _ => None,
-            };
-            changes.into_iter().filter_map(read).collect()
-        };
-        assert_eq!(reads(demand.step(at(1900, 900, (900, 0), 0))), [(100, 900)]);
-        assert_eq!(reads(demand.step(at(1900, 900, (0, 0), 900))), [(100, 900)]);
-        assert_eq!(reads(demand.step(at(1900, 900, (0, 900), 900))), [(100, 900)]);
-        // No more of it can be seen; it goes on.
-        assert_eq!(reads(demand.step(at(1900, 900, (0, 900), 900))), [(100, 900)]);
-    }
-}
+#[path = "demand_tests.rs"]
+mod tests;

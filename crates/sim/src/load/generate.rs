@@ -88,7 +88,7 @@ pub struct LoadGenerator {
     scale: LoadScale,
     random: SplitMix64,
     at: Duration,
-    over: bool,
+    is_finished: bool,
     /// Noise of each service, as a share of memory.
     noise: [f64; 4],
     phase: f64,
@@ -110,7 +110,7 @@ impl LoadGenerator {
             pattern,
             scale,
             at: Duration::ZERO,
-            over: false,
+            is_finished: false,
             noise: [0.0; 4],
             phase,
             tenants: Vec::new(),
@@ -171,7 +171,7 @@ impl LoadGenerator {
         );
     }
 
-    fn leave(&mut self, changes: &mut Vec<MemoryChange>, now: f64) {
+    fn end_processes(&mut self, changes: &mut Vec<MemoryChange>, now: f64) {
         let gone: Vec<LoadProcess> =
             self.tenants.iter().copied().filter(|tenant| tenant.until <= now).collect();
         self.tenants.retain(|tenant| tenant.until > now);
@@ -179,7 +179,13 @@ impl LoadGenerator {
             .extend(gone.iter().map(|tenant| self.level(tenant.owner, OwnerClass::Anon, 1, 0.0)));
     }
 
-    fn come(&mut self, changes: &mut Vec<MemoryChange>, share: f64, maps: u32, until: f64) {
+    fn start_process(
+        &mut self,
+        changes: &mut Vec<MemoryChange>,
+        share: f64,
+        maps: u32,
+        until: f64,
+    ) {
         let owner = self.next_owner;
         self.next_owner += 1;
         self.tenants.push(LoadProcess { owner, share, until });
@@ -193,20 +199,20 @@ impl LoadGenerator {
     fn bursty(&mut self, changes: &mut Vec<MemoryChange>, now: f64) {
         changes.push(self.level(SERVICES, OwnerClass::Anon, 1, 0.25));
         self.cache(changes, 0.1, 0.001, 0.0);
-        self.leave(changes, now);
+        self.end_processes(changes, now);
         while self.next_arrival <= now {
             self.next_arrival += self.random.exponential(600.0);
             let (share, until) =
                 (self.random.between(0.05, 0.3), now + self.random.exponential(120.0));
             if self.taken() + share < 0.5 {
-                self.come(changes, share, 1, until);
+                self.start_process(changes, share, 1, until);
             }
         }
     }
 
     fn churn(&mut self, changes: &mut Vec<MemoryChange>, now: f64) {
         self.cache(changes, 0.05, 0.0005, 0.0001);
-        self.leave(changes, now);
+        self.end_processes(changes, now);
         while self.next_arrival <= now {
             self.next_arrival += self.random.exponential(400.0);
             let share = 1.0 / f64::from(8u32 << self.random.below(4));
@@ -214,7 +220,7 @@ impl LoadGenerator {
             // hour.
             let stay = 1200.0 * (1.4 * self.random.normal()).exp();
             if self.taken() + share < 0.8 {
-                self.come(changes, share, 1, now + stay);
+                self.start_process(changes, share, 1, now + stay);
             }
         }
     }
@@ -281,11 +287,11 @@ impl Iterator for LoadGenerator {
     type Item = LoadStep;
 
     fn next(&mut self) -> Option<LoadStep> {
-        if self.over || self.at > self.scale.duration {
+        if self.is_finished || self.at > self.scale.duration {
             return None;
         }
         let step = LoadStep { time: self.at, changes: self.changes() };
-        self.over = self.scale.step.is_zero();
+        self.is_finished = self.scale.step.is_zero();
         self.at += self.scale.step;
         Some(step)
     }

@@ -1,8 +1,8 @@
 //! Machine utilisation as a load: files in the column layout of the public trace of 2018,
 //! `machine_usage.csv`.
 //!
-//! Nine columns without a header:
-//! `machine_id, time_stamp, cpu_util_percent, mem_util_percent, mem_gps, mkpi, net_in, net_out, disk_io_percent`.
+//! Nine columns without a header: `machine_id`, `time_stamp`, `cpu_util_percent`,
+//! `mem_util_percent`, `mem_gps`, `mkpi`, `net_in`, `net_out`, `disk_io_percent`.
 //! Times are seconds since the trace began. Only the first, second and fourth are used. The rows of
 //! a machine follow one another in order of time, so a file of any length is read a machine at a
 //! time.
@@ -51,9 +51,9 @@ pub struct UsageFile {
     text: String,
     line: u64,
     /// The first row of the next machine is in `text`.
-    waiting: bool,
-    seen: HashSet<String>,
-    over: bool,
+    has_next_row: bool,
+    machine_names: HashSet<String>,
+    at_end: bool,
     sparse: bool,
 }
 
@@ -76,9 +76,9 @@ impl UsageFile {
             reader: BufReader::with_capacity(1 << 18, file),
             text: String::new(),
             line: 0,
-            waiting: false,
-            seen: HashSet::new(),
-            over: false,
+            has_next_row: false,
+            machine_names: HashSet::new(),
+            at_end: false,
             sparse: false,
         })
     }
@@ -96,7 +96,7 @@ impl UsageFile {
 
     /// Reads the next row; false at the end. Empty lines are passed over.
     fn read(&mut self) -> Result<bool, InputError> {
-        if std::mem::take(&mut self.waiting) {
+        if std::mem::take(&mut self.has_next_row) {
             return Ok(true);
         }
         loop {
@@ -184,7 +184,7 @@ impl UsageFile {
                 }
                 machine.clone_into(&mut series.machine);
                 first_line = self.line;
-                if !self.seen.insert(series.machine.clone()) {
+                if !self.machine_names.insert(series.machine.clone()) {
                     return Err(self.error(format!(
                         "machine {} was there before: the rows of a machine follow one another; \
                          sort the file by machine_id and time_stamp (sort -t, -k1,1 -k2,2n)",
@@ -192,7 +192,7 @@ impl UsageFile {
                     )));
                 }
             } else if machine != series.machine {
-                self.waiting = true;
+                self.has_next_row = true;
                 break;
             }
             let row = self.row()?;
@@ -278,16 +278,16 @@ impl Iterator for UsageFile {
     type Item = Result<UsageSeries, InputError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.over {
+        if self.at_end {
             return None;
         }
         let found = self.machine();
         if found.is_err() {
-            self.over = true;
+            self.at_end = true;
         }
         match found {
-            Ok(None) if self.seen.is_empty() => {
-                self.over = true;
+            Ok(None) if self.machine_names.is_empty() => {
+                self.at_end = true;
                 let what = "the file has no rows".to_owned();
                 Some(Err(InputError::Empty { path: self.path.clone(), what }))
             }

@@ -15,25 +15,25 @@ use super::{OwnerClass, SimMachine};
 #[derive(Debug, Clone)]
 pub(super) struct CacheHistory {
     /// Of each slice the pages, and the turn in which they were counted.
-    of: Vec<Kept<(u64, u64)>>,
+    counts: Vec<Kept<(u64, u64)>>,
     /// What was counted in another turn is forgotten.
-    turn: u64,
+    generation: u64,
 }
 
 impl CacheHistory {
     /// Nothing is known of so many slices.
     pub(super) fn new(slices: usize) -> Self {
-        Self { of: vec![Kept::new((0, 0)); slices], turn: 1 }
+        Self { counts: vec![Kept::new((0, 0)); slices], generation: 1 }
     }
 
     /// Cache of a slice came, went, was written or is to be written.
     pub(super) fn forget(&mut self, at: usize) {
-        self.of[at].set((0, 0));
+        self.counts[at].set((0, 0));
     }
 
     /// Cache was used or has aged.
     pub(super) fn forget_all(&mut self) {
-        self.turn += 1;
+        self.generation += 1;
     }
 }
 
@@ -56,12 +56,12 @@ impl SimMachine {
         match choice {
             CacheChoice::Keep => u64::from(self.cells[at].freeable),
             CacheChoice::Auto if self.cells[at].freeable > 0 => {
-                let (turn, pages) = self.counted.of[at].get();
-                if turn == self.counted.turn {
+                let (turn, pages) = self.counted.counts[at].get();
+                if turn == self.counted.generation {
                     return pages;
                 }
                 let pages = self.count_kept(at);
-                self.counted.of[at].set((self.counted.turn, pages));
+                self.counted.counts[at].set((self.counted.generation, pages));
                 pages
             }
             CacheChoice::Auto | CacheChoice::Drop => 0,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ramslice_backend::sys::Interrupt;
+use ramslice_backend::sys::SignalInterrupt;
 use ramslice_calibrate::measuring::{
     BoxError, MeasureError, MeasuringHost, MeasuringStep, Workload,
 };
@@ -15,12 +15,12 @@ use ramslice_cli::stderr;
 /// The command line around a measurement.
 pub(super) struct CommandHost<'a> {
     command: &'a [String],
-    interrupt: &'a Interrupt,
+    interrupt: &'a SignalInterrupt,
     progress: ProgressLine,
 }
 
 impl<'a> CommandHost<'a> {
-    pub(super) fn new(command: &'a [String], interrupt: &'a Interrupt, silent: bool) -> Self {
+    pub(super) fn new(command: &'a [String], interrupt: &'a SignalInterrupt, silent: bool) -> Self {
         Self { command, interrupt, progress: ProgressLine::new(silent, Duration::ZERO) }
     }
 }
@@ -37,14 +37,14 @@ impl MeasuringHost for CommandHost<'_> {
     }
 
     fn progress(&self, step: &MeasuringStep<'_>) {
-        let MeasuringStep { what, done, of, samples } = *step;
+        let MeasuringStep { activity: what, steps_done: done, steps_total: of, samples } = *step;
         self.progress.show(|elapsed| {
             let percent = 100 * done / of.max(1);
             format!("{samples} samples, {:.0} s: {what}, {percent} %", elapsed.as_secs_f64())
         });
     }
 
-    fn not_restored(&self, error: &MeasureError) {
+    fn report_unrestored(&self, error: &MeasureError) {
         stderr::line(format_args!("ramslice-lab: not everything is as it was: {error}"));
     }
 

@@ -127,12 +127,12 @@ pub(crate) fn run(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    if context.saved().is_some() && !args.command.is_empty() {
+    if context.source_path().is_some() && !args.command.is_empty() {
         return Err(
             UsageError("with --from nothing is measured: it takes no COMMAND".to_owned()).into()
         );
     }
-    let (samples, backend) = match context.saved() {
+    let (samples, backend) = match context.source_path() {
         Some(path) => (load(path)?, None),
         None => {
             let backend = PatchedBackend::open().map_err(BackendError::from)?;
@@ -148,7 +148,7 @@ pub(crate) fn run(
         check_samples(&artificial)?;
         report(&samples)?
     };
-    let parameters = report.ours().coefficients_100cycles.parameters();
+    let parameters = report.fitted_model().coefficients_100cycles.parameters();
     let mut parameters = parameters.context("the fit has terms that the kernel does not take")?;
     // An offset in an order, not a cost: nothing to be measured.
     parameters.remove(&PriceParameter::Unreclaimable);
@@ -163,7 +163,7 @@ pub(crate) fn run(
     let installed = args.install && worse.is_none();
     if context.json() {
         let mut drift = DriftDetector::new(
-            ModelCoefficients::in_force(&samples.parameters),
+            ModelCoefficients::of_parameters(&samples.parameters),
             DriftSettings::default(),
         );
         samples.samples.iter().cloned().for_each(|sample| {
@@ -217,7 +217,7 @@ fn measure(
         held_out_slice: args.held_out_slice,
         dir: args.dir.clone(),
         seed: args.seed,
-        anyway: args.anyway,
+        allow_unsteady: args.anyway,
         label: measuring_host::label(&args.command),
     };
     let samples = interruptible(|interrupt| {

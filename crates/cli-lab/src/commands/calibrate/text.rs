@@ -74,8 +74,8 @@ fn parameters(report: &CalibrationReport) -> TextTable {
         ("fitted", ColumnAlign::Right),
         ("95 % interval", ColumnAlign::Right),
     ]);
-    let in_force = report.in_force().coefficients_100cycles.to_array();
-    let fitted = report.ours().coefficients_100cycles.to_array();
+    let in_force = report.installed_model().coefficients_100cycles.to_array();
+    let fitted = report.fitted_model().coefficients_100cycles.to_array();
     for at in 0..TERMS {
         let interval = report.intervals_100cycles[at];
         table.row(vec![

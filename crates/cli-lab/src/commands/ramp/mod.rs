@@ -6,18 +6,18 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use ramslice_backend::sys::Interrupt;
+use ramslice_backend::sys::SignalInterrupt;
 use ramslice_types::{
     Backend, BackendErrorKind, CacheChoice, Pages, Reason, Request, RequestOp, RequestOutcome,
     Slice, SliceId, SliceState, parse_duration,
 };
 use serde::Serialize;
 
-use ramslice_cli::address_order::{AddressOrder, can_go_off, settled};
+use ramslice_cli::address_order::{AddressOrder, can_go_off, settled_slices};
 use ramslice_cli::context::{CommandContext, write_json_line};
 use ramslice_cli::exit::{ExitStatus, UsageError};
 use ramslice_cli::interrupt::{TICK, interruptible};
-use ramslice_cli::request_report::{MOST_MISSES, missed, ranges, slices, why};
+use ramslice_cli::request_report::{MOST_MISSES, is_missed, ranges, reason_text, slices};
 use ramslice_cli::{stderr, stdout};
 
 /// How long a step waits for another process's request to end.
@@ -137,14 +137,14 @@ struct RunningRamp<'a> {
     args: &'a RampArgs,
     backend: &'a dyn Backend,
     context: &'a CommandContext,
-    begun: Instant,
+    start: Instant,
     steps: u32,
     /// Each slice is tried once.
-    tried: BTreeSet<SliceId>,
+    tried_slices: BTreeSet<SliceId>,
     /// What this program has switched off and not woken, in that order.
-    off: Vec<SliceId>,
+    offline_slices: Vec<SliceId>,
     /// Of these such that do not wake.
-    stuck: Vec<SliceId>,
+    stuck_slices: Vec<SliceId>,
     floor_reached: Option<bool>,
 }
 
@@ -152,10 +152,10 @@ struct RunningRamp<'a> {
 #[derive(Default)]
 struct StepOutcome {
     slices: Vec<SliceId>,
-    refused: Vec<RefusedSlice>,
-    woken_meanwhile: Vec<SliceId>,
-    migrated: Pages,
-    dropped: Pages,
+    refused_slices: Vec<RefusedSlice>,
+    woken_slices: Vec<SliceId>,
+    migrated_pages: Pages,
+    dropped_pages: Pages,
 }
 
 pub(crate) fn run(
@@ -163,10 +163,10 @@ pub(crate) fn run(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    over(context.backend()?.as_ref(), args, context, out)
+    run_ramp(context.backend()?.as_ref(), args, context, out)
 }
 
-fn over(
+fn run_ramp(
     backend: &dyn Backend,
     args: &RampArgs,
     context: &CommandContext,
@@ -184,16 +184,16 @@ fn over(
         args,
         backend,
         context,
-        begun: Instant::now(),
+        start: Instant::now(),
         steps: 0,
-        tried: BTreeSet::new(),
-        off: Vec::new(),
-        stuck: Vec::new(),
+        tried_slices: BTreeSet::new(),
+        offline_slices: Vec::new(),
+        stuck_slices: Vec::new(),
         floor_reached: None,
     };
     let result = interruptible(|interrupt| {
-        ramp.down(interrupt, out)?;
-        ramp.up(interrupt, out)?;
+        ramp.ramp_down(interrupt, out)?;
+        ramp.ramp_up(interrupt, out)?;
         Ok(interrupt.requested())
     });
     // Nothing interrupts requests from here on but another signal.
@@ -204,9 +204,9 @@ fn over(
     };
     let refused =
         if args.leave || ended == RampEnding::Done { Ok(Vec::new()) } else { ramp.wake_all() };
-    let told = ramp.finish(ended, refused.as_ref().map_or(&[][..], Vec::as_slice), out);
+    let document = ramp.finish(ended, refused.as_ref().map_or(&[][..], Vec::as_slice), out);
     let left = ramp.left_off();
-    if told.is_err() && !left.is_empty() {
+    if document.is_err() && !left.is_empty() {
         // Nothing reads the report any more, and slices that stay off are more than a reader that
         // left.
         stderr::line(format_args!("ramslice-lab: {}", left_off(&left)));
@@ -218,9 +218,10 @@ fn over(
     // What went wrong first says most.
     result?;
     refused?;
-    told?;
-    let fine =
-        ended == RampEnding::Done && ramp.floor_reached != Some(false) && ramp.stuck.is_empty();
+    document?;
+    let fine = ended == RampEnding::Done
+        && ramp.floor_reached != Some(false)
+        && ramp.stuck_slices.is_empty();
     Ok(if fine { ExitStatus::Ok } else { ExitStatus::Refused })
 }
 
@@ -230,9 +231,9 @@ fn nr_on(slices: &[Slice]) -> u32 {
 }
 
 impl RunningRamp<'_> {
-    fn down(&mut self, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
+    fn ramp_down(&mut self, interrupt: &SignalInterrupt, out: &mut dyn Write) -> Result<()> {
         while !interrupt.requested() {
-            let now = settled(self.backend)?;
+            let now = settled_slices(self.backend)?;
             let wanted =
                 nr_on(&now).saturating_sub(self.args.floor.unwrap_or(0)).min(self.args.step);
             if wanted == 0 {
@@ -240,7 +241,7 @@ impl RunningRamp<'_> {
                 return Ok(());
             }
             let mut done =
-                StepOutcome { woken_meanwhile: self.woken(&now), ..StepOutcome::default() };
+                StepOutcome { woken_slices: self.take_woken(&now), ..StepOutcome::default() };
             let ids = self.args.end.order(&now, |slice| can_go_off(slice, false));
             let mut misses = 0;
             for id in ids {
@@ -248,7 +249,7 @@ impl RunningRamp<'_> {
                 if enough || interrupt.requested() {
                     break;
                 }
-                if !self.tried.insert(id) {
+                if !self.tried_slices.insert(id) {
                     continue;
                 }
                 let request = Request {
@@ -258,19 +259,19 @@ impl RunningRamp<'_> {
                     ..Request::new(RequestOp::Offline(id))
                 };
                 let Some(outcome) = self.request(&request, interrupt)? else { break };
-                done.migrated += outcome.migrated;
-                done.dropped += outcome.dropped;
-                misses = if missed(&outcome) { misses + 1 } else { 0 };
+                done.migrated_pages += outcome.migrated;
+                done.dropped_pages += outcome.dropped;
+                misses = if is_missed(&outcome) { misses + 1 } else { 0 };
                 if outcome.is_ok() {
-                    self.off.push(id);
+                    self.offline_slices.push(id);
                     done.slices.push(id);
                 } else {
-                    done.refused.push(refused(id, &outcome));
+                    done.refused_slices.push(refused(id, &outcome));
                 }
             }
             let none = done.slices.is_empty();
-            if !none || !done.refused.is_empty() || !done.woken_meanwhile.is_empty() {
-                self.tell(RampDirection::Down, done, out)?;
+            if !none || !done.refused_slices.is_empty() || !done.woken_slices.is_empty() {
+                self.report_step(RampDirection::Down, done, out)?;
             }
             if none && !interrupt.requested() {
                 self.floor_reached = self.args.floor.map(|_| false);
@@ -281,31 +282,31 @@ impl RunningRamp<'_> {
         Ok(())
     }
 
-    fn up(&mut self, interrupt: &Interrupt, out: &mut dyn Write) -> Result<()> {
-        while !self.off.is_empty() && !interrupt.requested() {
+    fn ramp_up(&mut self, interrupt: &SignalInterrupt, out: &mut dyn Write) -> Result<()> {
+        while !self.offline_slices.is_empty() && !interrupt.requested() {
             let mut done = StepOutcome {
-                woken_meanwhile: self.woken(&self.backend.snapshot()?.slices),
+                woken_slices: self.take_woken(&self.backend.snapshot()?.slices),
                 ..StepOutcome::default()
             };
             while (done.slices.len() as u32) < self.args.step && !interrupt.requested() {
-                let Some(&id) = self.off.last() else { break };
+                let Some(&id) = self.offline_slices.last() else { break };
                 let Some(outcome) =
                     self.request(&Request::new(RequestOp::Online(id)), interrupt)?
                 else {
                     break;
                 };
-                self.off.pop();
+                self.offline_slices.pop();
                 if outcome.is_ok() {
                     done.slices.push(id);
                 } else if outcome.reason == Reason::State {
-                    done.woken_meanwhile.push(id);
+                    done.woken_slices.push(id);
                 } else {
-                    self.stuck.push(id);
-                    done.refused.push(refused(id, &outcome));
+                    self.stuck_slices.push(id);
+                    done.refused_slices.push(refused(id, &outcome));
                 }
             }
-            self.tell(RampDirection::Up, done, out)?;
-            if !self.off.is_empty() {
+            self.report_step(RampDirection::Up, done, out)?;
+            if !self.offline_slices.is_empty() {
                 self.wait(interrupt)?;
             }
         }
@@ -313,18 +314,23 @@ impl RunningRamp<'_> {
     }
 
     /// Slices of earlier steps that are on again; they are no longer this program's.
-    fn woken(&mut self, now: &[Slice]) -> Vec<SliceId> {
+    fn take_woken(&mut self, now: &[Slice]) -> Vec<SliceId> {
         let is_off = |id: SliceId| {
             let place = now.binary_search_by_key(&id, |slice| slice.id);
             place.is_ok_and(|at| now[at].state == SliceState::Offline)
         };
-        let (off, woken) = std::mem::take(&mut self.off).into_iter().partition(|&id| is_off(id));
-        self.off = off;
+        let (off, woken) =
+            std::mem::take(&mut self.offline_slices).into_iter().partition(|&id| is_off(id));
+        self.offline_slices = off;
         woken
     }
 
     /// Nothing if Ctrl-C came before it was done.
-    fn request(&self, request: &Request, interrupt: &Interrupt) -> Result<Option<RequestOutcome>> {
+    fn request(
+        &self,
+        request: &Request,
+        interrupt: &SignalInterrupt,
+    ) -> Result<Option<RequestOutcome>> {
         let begun = Instant::now();
         loop {
             match self.backend.request(request) {
@@ -345,59 +351,66 @@ impl RunningRamp<'_> {
     }
 
     /// Until the next step is due, or Ctrl-C; an error if nothing reads the output any more.
-    fn wait(&self, interrupt: &Interrupt) -> Result<()> {
+    fn wait(&self, interrupt: &SignalInterrupt) -> Result<()> {
         let due = self.args.every.saturating_mul(self.steps);
         while !interrupt.requested() {
-            let left = due.saturating_sub(self.begun.elapsed());
+            let left = due.saturating_sub(self.start.elapsed());
             if left.is_zero() {
                 break;
             }
             std::thread::sleep(left.min(TICK));
-            stdout::still_read()?;
+            stdout::check_reader()?;
         }
         Ok(())
     }
 
-    fn tell(
+    fn report_step(
         &mut self,
         direction: RampDirection,
         done: StepOutcome,
         out: &mut dyn Write,
     ) -> Result<()> {
         self.steps += 1;
-        let elapsed = self.begun.elapsed();
+        let elapsed = self.start.elapsed();
         let now = self.backend.snapshot()?.slices;
         let (on, off) = (
             nr_on(&now),
             now.iter().filter(|slice| slice.state == SliceState::Offline).count() as u32,
         );
         if self.context.json() {
-            let told = RampDocument::Step {
+            let document = RampDocument::Step {
                 direction,
                 step: self.steps,
                 elapsed_us: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
                 slices: done.slices,
-                refused: done.refused,
-                woken_meanwhile: done.woken_meanwhile,
+                refused: done.refused_slices,
+                woken_meanwhile: done.woken_slices,
                 online_slices: on,
                 offline_slices: off,
-                migrated_pages: done.migrated,
-                dropped_pages: done.dropped,
+                migrated_pages: done.migrated_pages,
+                dropped_pages: done.dropped_pages,
             };
-            write_json_line(out, "ramp", told)?;
+            write_json_line(out, "ramp", document)?;
             return Ok(out.flush()?);
         }
-        for refused in &done.refused {
+        for refused in &done.refused_slices {
             writeln!(out, "slice {}: refused: {}", refused.slice, refused.words)?;
         }
         let mut line = format!("{:.1} s: ", elapsed.as_secs_f64());
-        if !done.woken_meanwhile.is_empty() {
-            line.push_str(&format!("woke meanwhile: {}; ", named(&done.woken_meanwhile)));
+        if !done.woken_slices.is_empty() {
+            line.push_str(&format!("woke meanwhile: {}; ", slice_list(&done.woken_slices)));
         }
         let word = if direction == RampDirection::Down { "offline" } else { "online" };
-        line.push_str(&format!("{word}: {}; {} on, {off} off", named(&done.slices), slices(on)));
-        if done.migrated.0 + done.dropped.0 > 0 {
-            line.push_str(&format!("; {} pages moved, {} dropped", done.migrated, done.dropped));
+        line.push_str(&format!(
+            "{word}: {}; {} on, {off} off",
+            slice_list(&done.slices),
+            slices(on)
+        ));
+        if done.migrated_pages.0 + done.dropped_pages.0 > 0 {
+            line.push_str(&format!(
+                "; {} pages moved, {} dropped",
+                done.migrated_pages, done.dropped_pages
+            ));
         }
         writeln!(out, "{line}")?;
         Ok(out.flush()?)
@@ -407,8 +420,8 @@ impl RunningRamp<'_> {
     fn wake_all(&mut self) -> Result<Vec<RefusedSlice>> {
         let mut failed = Vec::new();
         let now = self.backend.snapshot().context("looking which slices are off")?.slices;
-        self.woken(&now);
-        for id in std::mem::take(&mut self.off).into_iter().rev() {
+        self.take_woken(&now);
+        for id in std::mem::take(&mut self.offline_slices).into_iter().rev() {
             let begun = Instant::now();
             let result = loop {
                 match self.backend.request(&Request::new(RequestOp::Online(id))) {
@@ -427,7 +440,7 @@ impl RunningRamp<'_> {
                 Ok(outcome) if outcome.is_ok() || outcome.reason == Reason::State => {}
                 Ok(outcome) => {
                     failed.push(refused(id, &outcome));
-                    self.stuck.push(id);
+                    self.stuck_slices.push(id);
                 }
                 Err(error) => {
                     failed.push(RefusedSlice {
@@ -435,7 +448,7 @@ impl RunningRamp<'_> {
                         reason: "error".to_owned(),
                         words: error.to_string(),
                     });
-                    self.stuck.push(id);
+                    self.stuck_slices.push(id);
                 }
             }
         }
@@ -444,7 +457,7 @@ impl RunningRamp<'_> {
 
     /// What it switched off and is off still.
     fn left_off(&self) -> Vec<SliceId> {
-        self.off.iter().chain(&self.stuck).copied().collect()
+        self.offline_slices.iter().chain(&self.stuck_slices).copied().collect()
     }
 
     fn finish(
@@ -456,13 +469,13 @@ impl RunningRamp<'_> {
         let left = self.left_off();
         if self.context.json() {
             let refused = failed.to_vec();
-            let told = RampDocument::End {
+            let document = RampDocument::End {
                 ended,
                 floor_reached: self.floor_reached,
                 left_off: left,
                 refused,
             };
-            write_json_line(out, "ramp", told)?;
+            write_json_line(out, "ramp", document)?;
             return Ok(out.flush()?);
         }
         for refused in failed {
@@ -491,15 +504,15 @@ impl RunningRamp<'_> {
 }
 
 fn refused(slice: SliceId, outcome: &RequestOutcome) -> RefusedSlice {
-    RefusedSlice { slice, reason: outcome.reason.code(), words: why(outcome) }
+    RefusedSlice { slice, reason: outcome.reason.code(), words: reason_text(outcome) }
 }
 
 fn left_off(ids: &[SliceId]) -> String {
-    format!("left off: {}; `ramslice online` wakes them", named(ids))
+    format!("left off: {}; `ramslice online` wakes them", slice_list(ids))
 }
 
 /// `none`, or the slices as ranges.
-fn named(ids: &[SliceId]) -> String {
+fn slice_list(ids: &[SliceId]) -> String {
     if ids.is_empty() {
         return "none".to_owned();
     }

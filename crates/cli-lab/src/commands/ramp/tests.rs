@@ -43,7 +43,7 @@ impl HoldingBackend {
             from: None,
             backend: None,
         };
-        over(self, &args, &CommandContext::new(global, None), &mut Vec::new()).unwrap()
+        run_ramp(self, &args, &CommandContext::new(global, None), &mut Vec::new()).unwrap()
     }
 }
 

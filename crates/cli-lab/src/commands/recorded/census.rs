@@ -10,7 +10,7 @@ use ramslice_cli::exit::ExitStatus;
 use ramslice_record::Recording;
 use ramslice_types::{BackendError, BackendErrorKind};
 
-use crate::recordings::{not_replayable, opened};
+use crate::recordings::{open_recording, unreplayable_error};
 
 /// Shows the last census, or with --every one after another; or that of a saved machine.
 pub(crate) fn run(
@@ -18,20 +18,22 @@ pub(crate) fn run(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    if context.saved().is_some_and(std::path::Path::is_file) {
+    if context.source_path().is_some_and(std::path::Path::is_file) {
         return census::run(args, context, out);
     }
-    let recording = &opened(context)?;
+    let recording = &open_recording(context)?;
     let Some(every) = args.every else {
-        let (machine, census) =
-            recording.last_census().map_err(not_replayable)?.ok_or_else(|| none(recording))?;
+        let (machine, census) = recording
+            .last_census()
+            .map_err(unreplayable_error)?
+            .ok_or_else(|| no_census(recording))?;
         write(&machine, &census, context, out)?;
         return Ok(ExitStatus::Ok);
     };
     let mut machines = recording.machines();
     let (mut shown, mut next) = (0, Duration::ZERO);
-    while let Some(machine) = machines.next().transpose().map_err(not_replayable)? {
-        let Some(census) = machines.census().map_err(not_replayable)? else { continue };
+    while let Some(machine) = machines.next().transpose().map_err(unreplayable_error)? {
+        let Some(census) = machines.census().map_err(unreplayable_error)? else { continue };
         let now = machine.snapshot.time;
         if now < next || args.count.is_some_and(|count| shown >= count) {
             continue;
@@ -46,11 +48,11 @@ pub(crate) fn run(
             machines.cut()
         );
     }
-    if shown == 0 { Err(none(recording).into()) } else { Ok(ExitStatus::Ok) }
+    if shown == 0 { Err(no_census(recording).into()) } else { Ok(ExitStatus::Ok) }
 }
 
 /// Unsupported, not failed: the recording was made without a census.
-fn none(recording: &Recording) -> BackendError {
+fn no_census(recording: &Recording) -> BackendError {
     let message = format!(
         "{} has no census: record one with `ramslice-lab record --census 1m`, or look at the \
          running system with `ramslice census`",

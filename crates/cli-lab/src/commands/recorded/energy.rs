@@ -11,7 +11,7 @@ use ramslice_energy::{EnergyLedger, EnergySample, LedgerPlan};
 use ramslice_record::ReadError;
 use ramslice_types::MachineState;
 
-use crate::recordings::{clock_of, not_replayable, opened};
+use crate::recordings::{clock_of, open_recording, unreplayable_error};
 
 /// Keeps the ledger over a recording, or shows what a saved machine saves.
 pub(crate) fn run(
@@ -19,19 +19,19 @@ pub(crate) fn run(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    if context.saved().is_some_and(std::path::Path::is_file) {
+    if context.source_path().is_some_and(std::path::Path::is_file) {
         return energy::run(args, context, out);
     }
-    let recording = &opened(context)?;
+    let recording = &open_recording(context)?;
     if args.duration.is_some() {
         return Err(UsageError("a recording has its own end: leave out --for".to_owned()).into());
     }
-    let plan = args.ledger.plan(clock_of(&args.ledger.time_factor, recording.about())?)?;
+    let plan = args.ledger.plan(clock_of(&args.ledger.time_factor, recording.info())?)?;
     let mut machines = recording.machines();
     let mut watched: Option<(MachineState, EnergyLedger)> = None;
     let mut printed_us = 0;
-    while let Some(machine) = machines.next().transpose().map_err(not_replayable)? {
-        let work = machines.work().map_err(not_replayable)?;
+    while let Some(machine) = machines.next().transpose().map_err(unreplayable_error)? {
+        let work = machines.work().map_err(unreplayable_error)?;
         let sample = EnergySample::new(&machine.snapshot, &machine.info, work);
         let (first, ledger) = watched.get_or_insert_with(|| {
             let granule = plan.granule(machine.info.slice_bytes);
@@ -51,7 +51,7 @@ pub(crate) fn run(
             machines.skipped()
         );
     }
-    let empty = || not_replayable(ReadError::Empty { path: recording.dir().to_owned() });
+    let empty = || unreplayable_error(ReadError::Empty { path: recording.dir().to_owned() });
     let (first, ledger) = watched.ok_or_else(empty)?;
     if ledger.tally().steps == 0 {
         let message = format!(

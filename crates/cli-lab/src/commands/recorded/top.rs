@@ -8,7 +8,7 @@ use ramslice_cli::commands::top::{self, TopArgs};
 use ramslice_cli::context::CommandContext;
 use ramslice_cli::exit::ExitStatus;
 
-use crate::recordings::{RecordingPlayer, clock_of, opened};
+use crate::recordings::{RecordingPlayer, clock_of, open_recording};
 
 /// Replays it, or shows a saved machine.
 pub(crate) fn run(
@@ -16,13 +16,13 @@ pub(crate) fn run(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    if context.saved().is_some_and(std::path::Path::is_file) {
+    if context.source_path().is_some_and(std::path::Path::is_file) {
         return top::run(args, context, out);
     }
-    let recording = opened(context)?;
-    let about = recording.about().clone();
+    let recording = open_recording(context)?;
+    let about = recording.info().clone();
     let player = RecordingPlayer::start(recording);
-    let over = player.over();
+    let over = player.finished_flag();
     let clock = |factor: &_| clock_of(factor, &about);
     top::replay(args, (Arc::new(player), over), clock, context, out)
 }

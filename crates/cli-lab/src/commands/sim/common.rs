@@ -89,7 +89,7 @@ impl LoadSeconds {
     ) -> Result<SampleClock> {
         let mut found = None;
         for dir in recordings {
-            found = Some(clock_of(&self.time_factor, Recording::open(dir)?.about())?);
+            found = Some(clock_of(&self.time_factor, Recording::open(dir)?.info())?);
         }
         if self.time_factor.time_factor.is_some() && found.is_none() {
             let message = "--time-factor says how slow a recorded machine was, and here is no \
@@ -147,8 +147,8 @@ pub(super) fn policy(text: &str) -> Result<PolicyConfig> {
     Ok(PolicyConfig::parse_bytes(content, text)?)
 }
 
-/// What is taken of files of utilisation, which tell no more than how much memory is in use.
-pub(super) fn taken_as_cache(options: UsageOptions) -> String {
+/// What is taken of files of utilisation, which say no more than how much memory is in use.
+pub(super) fn cache_assumption(options: UsageOptions) -> String {
     format!(
         "of what files of utilisation say is in use, {:.0} % is clean page cache, of which {:.0} \
          % is used again within an hour",

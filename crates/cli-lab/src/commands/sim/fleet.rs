@@ -141,12 +141,12 @@ fn year(report: &FleetReport, args: &FleetArgs) -> Option<YearFigures> {
     })
 }
 
-fn plain(value: Interval<Ratio>) -> String {
+fn plain_text(value: Interval<Ratio>) -> String {
     range(value).trim_end().to_owned()
 }
 
 /// Both ends as they were given.
-fn given(value: Interval<Ratio>) -> String {
+fn factor_text(value: Interval<Ratio>) -> String {
     format!("{} to {}", value.low().0, value.high().0)
 }
 
@@ -171,9 +171,9 @@ fn assumptions(args: &FleetArgs, rates: &[String]) -> Vec<String> {
     all.push(format!(
         "a year like the time simulated; {} of the site's energy for each unit of the machines', \
          {} of money and {} g of CO2 per kWh",
-        given(args.pue),
-        given(args.price),
-        given(args.carbon)
+        factor_text(args.pue),
+        factor_text(args.price),
+        factor_text(args.carbon)
     ));
     all
 }
@@ -185,7 +185,7 @@ pub(super) fn run(
 ) -> Result<ExitStatus> {
     let page = Bytes(4096);
     let (economics, rates) = args.energy.resolve(args.slice, page, SampleClock::Real)?;
-    let told = assumptions(args, &rates.assumptions);
+    let all_assumptions = assumptions(args, &rates.assumptions);
     let usage = UsageOptions {
         step: args.made_up.step,
         cache_share: args.cache_share,
@@ -222,7 +222,7 @@ pub(super) fn run(
         report: &report,
         year: year(&report, args),
         elapsed_us: started.elapsed().as_micros() as u64,
-        assumptions: &told,
+        assumptions: &all_assumptions,
     };
     if context.json() {
         write_json(out, "sim", body)?;
@@ -298,9 +298,9 @@ fn show(
     row("woken on demand", format!("{} slices", report.demand_wakes));
     row("pages wanted and not there", report.unmet_pages.to_string());
     if let Some(year) = &body.year {
-        row("kWh in a year, with cooling", plain(year.kwh));
-        row("money in a year", plain(year.money));
-        row("kg of CO2 in a year", plain(year.co2_kg));
+        row("kWh in a year, with cooling", plain_text(year.kwh));
+        row("money in a year", plain_text(year.money));
+        row("kg of CO2 in a year", plain_text(year.co2_kg));
     }
     table.write(out, &context.screen)?;
     for sentence in report.notes.sentences().iter().chain(body.assumptions) {

@@ -255,9 +255,9 @@ pub(super) fn run(
                        these in another tournament";
         return Err(UsageError(message.to_owned()).into());
     }
-    let mut told = rates.assumptions.clone();
+    let mut all_assumptions = rates.assumptions.clone();
     if !args.usage.is_empty() {
-        told.push(common::taken_as_cache(UsageOptions::default()));
+        all_assumptions.push(common::cache_assumption(UsageOptions::default()));
     }
     let options = TournamentOptions {
         config,
@@ -294,7 +294,7 @@ pub(super) fn run(
         sweep: args.sweep,
         report: &report,
         elapsed_us: started.elapsed().as_micros() as u64,
-        assumptions: &told,
+        assumptions: &all_assumptions,
     };
     if context.json() {
         write_json(out, "sim", body)?;
@@ -342,7 +342,7 @@ fn show(
             standing.policy.clone(),
             standing.inputs.to_string(),
             common::joules(standing.books.net),
-            marked(standing.median_share),
+            share_text(standing.median_share),
             standing.losses.to_string(),
             format!("{:.1} J", standing.worst_loss_joules.0),
             standing
@@ -361,7 +361,7 @@ fn show(
 }
 
 /// A share; one that needs a word has a mark.
-fn marked(share: Option<f64>) -> String {
+fn share_text(share: Option<f64>) -> String {
     format!("{}{}", common::share(share), if is_above(share) { " *" } else { "" })
 }
 
@@ -371,7 +371,7 @@ fn cells(score: &PolicyScore) -> Vec<String> {
         score.seed.map_or_else(|| "-".to_owned(), |seed| seed.to_string()),
         score.policy.clone(),
         common::joules(score.books.net),
-        marked(score.share_of_clairvoyant),
+        share_text(score.share_of_clairvoyant),
         common::share(score.share_of_bound),
         score.demand_wakes.to_string(),
         format!("{:.0} ns", score.wake_wait_p999_ns),

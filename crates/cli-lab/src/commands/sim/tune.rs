@@ -60,14 +60,14 @@ struct TuneDocument<'a> {
     assumptions: &'a [String],
 }
 
-/// The machine at each look, and what is to be told.
+/// The machine at each look, and what is to be reported.
 struct ObservedLoad {
-    looks: Vec<(Duration, MachineTotals)>,
-    more: Vec<String>,
+    observations: Vec<(Duration, MachineTotals)>,
+    notes: Vec<String>,
 }
 
 /// Of a recording: the machine as it was.
-fn recorded(dir: &Path) -> Result<ObservedLoad> {
+fn observe_recording(dir: &Path) -> Result<ObservedLoad> {
     let (mut looks, mut zones) = (Vec::new(), 0);
     for machine in Recording::open(dir)?.machines() {
         let machine = machine?;
@@ -81,16 +81,19 @@ fn recorded(dir: &Path) -> Result<ObservedLoad> {
     if zones > 1 {
         more.push(format!("{zones} zones taken together: the daemon keeps that much in each"));
     }
-    Ok(ObservedLoad { looks, more })
+    Ok(ObservedLoad { observations: looks, notes: more })
 }
 
 /// Of anything else: a simulated machine whose slices stay on.
-fn simulated(input: LoadInput, policy: AnyPolicy) -> ObservedLoad {
+fn observe_simulation(input: LoadInput, policy: AnyPolicy) -> ObservedLoad {
     let (mut machine, mut looks) = (input.machine, Vec::new());
     simulate(&mut machine, input.steps, &mut RunDecider::Policy(policy), |machine| {
         looks.push((machine.time(), machine.totals()));
     });
-    ObservedLoad { looks, more: vec!["a simulated machine whose slices stay on".to_owned()] }
+    ObservedLoad {
+        observations: looks,
+        notes: vec!["a simulated machine whose slices stay on".to_owned()],
+    }
 }
 
 pub(super) fn run(
@@ -109,27 +112,27 @@ pub(super) fn run(
     let (slice, page) = (input.config.slice_bytes, input.config.page_bytes);
     let (economics, rates) = args.energy.resolve(slice, page, clock)?;
     let seen = match args.load.recording() {
-        Some(dir) => recorded(dir)?,
-        None => simulated(
+        Some(dir) => observe_recording(dir)?,
+        None => observe_simulation(
             input,
             AnyPolicy::new(&PolicyConfig::new(PolicyKind::Never), &economics, slice, page)?,
         ),
     };
-    let tuned = tune(&seen.looks, args.timeout, &economics, slice, page).with_context(|| {
+    let tuned = tune(&seen.observations, args.timeout, &economics, slice, page).with_context(|| {
         format!(
             "{}: the machine was seen {} times: watermarks follow from how demand grows, and need \
              two looks at least",
             args.load.source,
-            seen.looks.len()
+            seen.observations.len()
         )
     })?;
-    let mut assumptions = seen.more;
+    let mut assumptions = seen.notes;
     if tuned.suitable_mib > mib(memory) {
         assumptions.push(format!(
             "more than the {memory} of this machine would suit: little would go off"
         ));
     }
-    // Of joules nothing is told but what breaks even.
+    // Of joules only the break-even time is reported.
     assumptions.extend(rates.assumptions.into_iter().take(1));
     let body = TuneDocument {
         load: &args.load.source,

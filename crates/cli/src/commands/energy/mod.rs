@@ -6,8 +6,8 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use ramslice_backend::sys::Interrupt;
-use ramslice_backend::{KernelPaths, Processor, power_domains};
+use ramslice_backend::sys::SignalInterrupt;
+use ramslice_backend::{KernelPaths, ProcessorKind, power_domains};
 use ramslice_energy::{
     EnergyLedger, EnergySample, EnergyStatement, LedgerPlan, MeterReading, MeterTally,
     PowerGranule, SampleClock, now,
@@ -56,7 +56,7 @@ Examples:
   ramslice energy --profile thesis-parc --from build --every 1m
   ramslice energy --profile thesis-parc --from now.json";
 
-/// Tell what packing costs and saves in joules, live or over a recording.
+/// Show what packing costs and saves in joules, live or over a recording.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct EnergyArgs {
@@ -76,7 +76,7 @@ pub struct EnergyArgs {
 /// # Errors
 /// What cannot be read or written, or makes no sense together.
 pub fn run(args: &EnergyArgs, context: &CommandContext, out: &mut dyn Write) -> Result<ExitStatus> {
-    if context.saved().is_some() {
+    if context.source_path().is_some() {
         if args.duration.is_some()
             || args.ledger.time_factor.time_factor.is_some()
             || args.ledger.runtime_change.is_some()
@@ -93,7 +93,7 @@ pub fn run(args: &EnergyArgs, context: &CommandContext, out: &mut dyn Write) -> 
         return Ok(ExitStatus::Ok);
     }
     let plan =
-        args.ledger.plan(args.ledger.time_factor.clock(&Processor::here(), "this machine")?)?;
+        args.ledger.plan(args.ledger.time_factor.clock(&ProcessorKind::here(), "this machine")?)?;
     let backend = context.backend()?;
     let meter = EnergyMeter::find(&plan.clock);
     interruptible(|interrupt| {
@@ -190,7 +190,7 @@ impl<'a> EnergyWatch<'a> {
     fn run(
         &mut self,
         args: &EnergyArgs,
-        interrupt: &Interrupt,
+        interrupt: &SignalInterrupt,
         context: &CommandContext,
         out: &mut dyn Write,
     ) -> Result<()> {

@@ -109,7 +109,7 @@ pub(super) fn run(
             continue;
         }
         add_reasons(&mut body.reasons, &holdings);
-        body.stuck.push(stuck(machine, slice, &holdings));
+        body.stuck.push(stuck_slice(machine, slice, &holdings));
         owners.extend(sites_of(backend, &contents)?);
     }
     body.reasons.sort_by_key(|count| {
@@ -167,7 +167,7 @@ fn add_reasons(reasons: &mut Vec<ReasonCount>, holdings: &ContentsSummary) {
     }
 }
 
-fn stuck(machine: &MachineState, slice: &Slice, holdings: &ContentsSummary) -> StuckSlice {
+fn stuck_slice(machine: &MachineState, slice: &Slice, holdings: &ContentsSummary) -> StuckSlice {
     StuckSlice {
         slice: slice.id,
         zone_name: machine.zone_name(slice),
@@ -263,7 +263,7 @@ fn stuck_table(stuck: &[StuckSlice]) -> TextTable {
             .classes
             .iter()
             .map(|class| match class.class {
-                // Movable by its class; the reason tells why it is not.
+                // Movable by its class; the reason says why it is not.
                 PageClass::Anonymous | PageClass::File | PageClass::Shmem | PageClass::Free => {
                     format!("{} {} ({})", class.staying_pages, class.class, class.reason)
                 }

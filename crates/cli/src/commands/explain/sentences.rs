@@ -76,7 +76,7 @@ pub(in crate::commands) fn plain_words(
         return words;
     }
     let needs: Vec<String> = needs(holdings);
-    let hopeless = holdings.reasons().iter().any(|&(reason, _)| for_good(reason));
+    let hopeless = holdings.reasons().iter().any(|&(reason, _)| is_permanent(reason));
     let begin = if hopeless { "It can never be emptied: " } else { "To empty it, " };
     let mut words = format!("{begin}{}.", list(&needs));
     if let Some(work) = work {
@@ -96,7 +96,7 @@ fn work(holdings: &ContentsSummary) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" and "))
 }
 
-fn for_good(reason: Reason) -> bool {
+fn is_permanent(reason: Reason) -> bool {
     matches!(reason, Reason::Boot | Reason::Hole | Reason::ZoneEnd | Reason::Cma)
 }
 

@@ -128,7 +128,7 @@ impl MapArgs {
 
 impl WrittenPicture<'_> {
     /// A line that says so.
-    pub(super) fn tell(&self, out: &mut dyn Write) -> Result<()> {
+    pub(super) fn report_path(&self, out: &mut dyn Write) -> Result<()> {
         let (path, width, height) = (self.path.display(), self.width_pixels, self.height_pixels);
         Ok(writeln!(out, "wrote {path}, {width} x {height} pixels")?)
     }
@@ -145,7 +145,7 @@ fn machine(
         args.write_png(|| png::draw(&machine, &args.options("Physical memory by slice")))?;
     match written {
         png if context.json() => write_json(out, "map", body(&machine, png))?,
-        Some(png) => png.tell(out)?,
+        Some(png) => png.report_path(out)?,
         None => {
             let screen = &context.screen;
             let width = args.columns(context);

@@ -51,7 +51,7 @@ pub(super) fn run(
             SliceMapDocument { page_bytes, slice_bytes, png, contents: &contents },
         )?;
     } else if let Some(png) = png {
-        png.tell(out)?;
+        png.report_path(out)?;
     } else {
         let screen = &context.screen;
         let width = args.columns(context);

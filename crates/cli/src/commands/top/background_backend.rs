@@ -17,7 +17,7 @@ pub(super) const PAGES_PER_SECOND: u64 = 100;
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// A file of this crate's tests.
-pub(super) fn saved(name: &str) -> PathBuf {
+pub(super) fn test_file(name: &str) -> PathBuf {
     PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("tests/data").join(name)
 }
 
@@ -25,43 +25,43 @@ pub(super) fn saved(name: &str) -> PathBuf {
 pub(super) struct BackgroundBackend {
     machine: ReplayBackend,
     state: Mutex<BackgroundState>,
-    changed: Condvar,
+    state_change: Condvar,
 }
 
 #[derive(Default)]
 struct BackgroundState {
-    held: bool,
+    is_held: bool,
     /// The machine's clock, which a look moves by so much.
-    now: Duration,
-    takes: Duration,
-    looks: u32,
+    clock: Duration,
+    read_duration: Duration,
+    reads: u32,
 }
 
 impl BackgroundBackend {
     pub(super) fn new(file: &str) -> Self {
-        let machine = ReplayBackend::open(&saved(file)).unwrap();
-        Self { machine, state: Mutex::default(), changed: Condvar::new() }
+        let machine = ReplayBackend::open(&test_file(file)).unwrap();
+        Self { machine, state: Mutex::default(), state_change: Condvar::new() }
     }
 
     /// From now on looks do not end, or do again.
-    pub(super) fn hold(&self, held: bool) {
-        self.state.lock().unwrap().held = held;
-        self.changed.notify_all();
+    pub(super) fn hold_reads(&self, held: bool) {
+        self.state.lock().unwrap().is_held = held;
+        self.state_change.notify_all();
     }
 
     /// Looks take so long by the machine's clock.
-    pub(super) fn takes(&self, time: Duration) {
-        self.state.lock().unwrap().takes = time;
+    pub(super) fn set_read_duration(&self, time: Duration) {
+        self.state.lock().unwrap().read_duration = time;
     }
 
     /// Time passes.
-    pub(super) fn pass(&self, time: Duration) {
-        self.state.lock().unwrap().now += time;
+    pub(super) fn advance_clock(&self, time: Duration) {
+        self.state.lock().unwrap().clock += time;
     }
 
     /// How many looks have begun.
-    pub(super) fn looks(&self) -> u32 {
-        self.state.lock().unwrap().looks
+    pub(super) fn reads(&self) -> u32 {
+        self.state.lock().unwrap().reads
     }
 }
 
@@ -69,23 +69,23 @@ impl Backend for BackgroundBackend {
     fn machine(&self) -> Result<MachineState, BackendError> {
         let mut machine = self.machine.machine()?;
         let mut state = self.state.lock().unwrap();
-        state.looks += 1;
-        machine.snapshot.time = state.now;
+        state.reads += 1;
+        machine.snapshot.time = state.clock;
         let (mut state, late) =
-            self.changed.wait_timeout_while(state, LONGEST, |state| state.held).unwrap();
+            self.state_change.wait_timeout_while(state, LONGEST, |state| state.is_held).unwrap();
         if late.timed_out() {
             return Err(BackendError::new(
                 BackendErrorKind::Failed,
                 "the look was never let go on",
             ));
         }
-        let takes = state.takes;
-        state.now += takes;
+        let takes = state.read_duration;
+        state.clock += takes;
         Ok(machine)
     }
 
     fn work(&self) -> Result<WorkCounters, BackendError> {
-        let millis = self.state.lock().unwrap().now.as_millis() as u64;
+        let millis = self.state.lock().unwrap().clock.as_millis() as u64;
         Ok(WorkCounters {
             migrated_pages: Pages(millis * PAGES_PER_SECOND / 1000),
             ..WorkCounters::default()

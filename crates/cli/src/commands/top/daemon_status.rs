@@ -19,7 +19,7 @@ const SCHEMA_VERSION: u32 = 1;
 /// How late the daemon may be before what it said counts as old.
 const LATE: f64 = 10.0;
 
-/// The daemon, as far as its file tells.
+/// The daemon, as far as its file says.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub(super) enum DaemonStatus {
@@ -116,16 +116,16 @@ struct WhatIfVerdict {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct DaemonSentences {
     /// What it does: of zones, the largest.
-    pub(super) first: Vec<String>,
+    pub(super) decisions: Vec<String>,
     /// The other zones, the largest first, and what came of it.
-    pub(super) more: Vec<String>,
+    pub(super) details: Vec<String>,
     /// What the operator should know.
     pub(super) notes: Vec<String>,
 }
 
 impl DaemonSentences {
-    fn only(sentence: String) -> Self {
-        Self { first: vec![sentence], ..Self::default() }
+    fn single(sentence: String) -> Self {
+        Self { decisions: vec![sentence], ..Self::default() }
     }
 }
 
@@ -156,11 +156,11 @@ impl DaemonStatus {
     pub(super) fn words(&self, several_nodes: bool) -> DaemonSentences {
         match self {
             Self::NotHere => DaemonSentences::default(),
-            Self::NotRunning => DaemonSentences::only(
+            Self::NotRunning => DaemonSentences::single(
                 "governor: no daemon runs, so nothing is decided by itself (ramsliced)".to_owned(),
             ),
             Self::Unreadable { error } => {
-                DaemonSentences::only(format!("governor: what it does cannot be read: {error}"))
+                DaemonSentences::single(format!("governor: what it does cannot be read: {error}"))
             }
             Self::Running(status) => status.words(now(), several_nodes),
         }
@@ -173,7 +173,7 @@ fn now() -> f64 {
 }
 
 impl GovernedZone {
-    /// Why, and what is expected; nothing if neither is told.
+    /// Why, and what is expected; nothing if neither is stated.
     fn words(&self) -> Option<String> {
         let expects = self.forecast.as_ref().map(|forecast| format!("expects {}", forecast.text));
         let words: Vec<String> = self.why.iter().cloned().chain(expects).collect();
@@ -197,14 +197,14 @@ impl DaemonStatusFile {
         let head = format!("{} ({}{old})", self.policy, self.mode);
         if !self.machine.ok {
             let error = self.machine.error.as_deref().unwrap_or("no reason was given");
-            return DaemonSentences::only(format!("{head}: cannot see the machine: {error}"));
+            return DaemonSentences::single(format!("{head}: cannot see the machine: {error}"));
         }
         let mut zones: Vec<&GovernedZone> = self.zones.iter().collect();
         zones.sort_by_key(|zone| Reverse(zone.nr_slices));
         let mut zones = zones.into_iter().filter_map(|zone| {
             Some(format!("in {}: {}", zone.place(several_nodes), zone.words()?))
         });
-        let first = if let Some(left) = self.paused_seconds {
+        let decisions = if let Some(left) = self.paused_seconds {
             let pause = format!(
                 "{head}: tasks wait for memory, so nothing goes off for another {left:.0} s"
             );
@@ -217,7 +217,8 @@ impl DaemonStatusFile {
             [format!("{head}: {}", self.why)].into_iter().chain(zones.next()).collect()
         };
         let notes = self.notes.iter().map(|note| format!("note: {note}")).collect();
-        DaemonSentences { first, more: zones.chain(self.results()).collect(), notes }
+        let details = zones.chain(self.results()).collect();
+        DaemonSentences { decisions, details, notes }
     }
 
     /// What came of it.
@@ -284,14 +285,14 @@ pub(super) mod tests {
     fn it_reports_the_reason_the_forecast_and_the_outcome() {
         let words = status(false, |_| ());
         assert_eq!(
-            words.first,
+            words.decisions,
             ["governor (observe) in Normal: does nothing: the 40 slices that are on are \
                  needed; expects at most 42 slices needed within 60 s"],
             "reason and forecast are of one zone, the largest, whichever one the daemon's own \
              reason is of"
         );
         assert_eq!(
-            words.more,
+            words.details,
             [
                 "in DMA32: does nothing: the 28 slices that are on are needed",
                 "would have 52 slices off now, and 3 woken again. So far: Undecided: the net is 0 \
@@ -313,10 +314,10 @@ pub(super) mod tests {
             other.forecast = None;
             status.zones.push(other);
         });
-        assert_eq!(words.first, ["governor (observe) in node 1 Normal: switches off 3 slices"]);
+        assert_eq!(words.decisions, ["governor (observe) in node 1 Normal: switches off 3 slices"]);
         let starts =
             ["in node 0 Normal: does nothing: the 40", "in node 0 DMA32: does nothing: the 28"];
-        for (words, start) in words.more.iter().zip(starts) {
+        for (words, start) in words.details.iter().zip(starts) {
             assert!(words.starts_with(start), "{words}");
         }
     }
@@ -333,17 +334,20 @@ pub(super) mod tests {
         };
         let whole = "governor (observe): does nothing: the 28 slices that are on are needed";
         let found = words(&file);
-        assert_eq!(found.first, [whole, "in Normal: expects at most 42 slices needed within 60 s"]);
-        assert_eq!((found.more.len(), found.notes), (1, Vec::new()));
+        assert_eq!(
+            found.decisions,
+            [whole, "in Normal: expects at most 42 slices needed within 60 s"]
+        );
+        assert_eq!((found.details.len(), found.notes), (1, Vec::new()));
         file.as_object_mut().unwrap().remove("zones");
-        assert_eq!(words(&file).first, [whole]);
+        assert_eq!(words(&file).decisions, [whole]);
     }
 
     #[test]
     fn old_statements_pressure_and_a_lost_machine_are_marked() {
         let old = status(false, |status| status.written_unix_seconds = 700.0);
-        assert!(old.first[0].contains("said 5 min ago"));
-        let paused = status(false, |status| status.paused_seconds = Some(12.0)).first;
+        assert!(old.decisions[0].contains("said 5 min ago"));
+        let paused = status(false, |status| status.paused_seconds = Some(12.0)).decisions;
         assert!(
             paused[0].contains("for another 12 s") && paused[1].starts_with("in Normal: "),
             "{paused:?}"
@@ -353,7 +357,7 @@ pub(super) mod tests {
         });
         assert_eq!(
             blind,
-            DaemonSentences::only(
+            DaemonSentences::single(
                 "governor (observe): cannot see the machine: no device".to_owned()
             )
         );
@@ -366,7 +370,7 @@ pub(super) mod tests {
                 mode.clone_into(&mut status.mode);
                 status.loss_cap_joules = Some(36.0);
             });
-            words.more.last().unwrap().clone()
+            words.details.last().unwrap().clone()
         };
         assert_eq!(last("on"), "can have lost 36.0 J at most");
         assert_eq!(last("observe"), "would have put at risk 36.0 J at most");
@@ -383,7 +387,7 @@ pub(super) mod tests {
             fs::write(&file, wrong).unwrap();
             let daemon = DaemonStatus::read(&file);
             assert!(matches!(daemon, DaemonStatus::Unreadable { .. }), "{wrong}");
-            let words = daemon.words(false).first;
+            let words = daemon.words(false).decisions;
             assert!(words[0].contains("status.json"), "{words:?}");
         }
     }

@@ -7,14 +7,14 @@ use ramslice_energy::{
 use ramslice_types::{Joules, PhysicalQuantity as _};
 use serde::Serialize;
 
-use super::activity::MachineLook;
+use super::activity::MachineSample;
 use super::options::TopArgs;
 use crate::ledger_options::{LedgerOptions, TimeFactorOptions};
 
 /// The ledger, and what its figures rest on.
 pub(super) struct EnergySums {
     plan: LedgerPlan,
-    /// Not begun before the first look, which tells the size of a slice.
+    /// Not begun before the first look, which shows the size of a slice.
     ledger: Option<EnergyLedger>,
     figures: Option<EnergyFigures>,
     problem: Option<String>,
@@ -66,7 +66,7 @@ impl EnergySums {
     }
 
     /// Takes a look into account.
-    pub(super) fn add(&mut self, look: &MachineLook) {
+    pub(super) fn add(&mut self, look: &MachineSample) {
         let (info, work) = (&look.machine.info, look.work.unwrap_or_default());
         let granule = self.plan.granule(info.slice_bytes);
         let sample = EnergySample::new(&look.machine.snapshot, info, work);

@@ -78,57 +78,59 @@ struct LiveSession {
     top: TopModel,
     observer: ObserverThread,
     /// When the last look was over.
-    looked: Instant,
+    last_observation: Instant,
     /// When the daemon was last heard.
-    heard: Instant,
+    last_status: Instant,
 }
 
 impl LiveSession {
     fn new(top: TopModel, observer: ObserverThread) -> Self {
         let now = Instant::now();
-        Self { top, observer, looked: now, heard: now }
+        Self { top, observer, last_observation: now, last_status: now }
     }
 
     /// Does what a key asks for, takes in what was seen meanwhile, and has the observer look when
     /// it is time. Waits for nothing.
     fn step(&mut self, event: Option<&Event>) -> Result<KeyAction> {
-        let next = event.map_or(KeyAction::Nothing, |event| handle(&mut self.top, event));
-        let changed = self.attend()?;
+        let next = event.map_or(KeyAction::Nothing, |event| handle_event(&mut self.top, event));
+        let changed = self.poll_observer()?;
         Ok(if changed && next == KeyAction::Nothing { KeyAction::Draw } else { next })
     }
 
     /// Says whether there is something else to show.
-    fn attend(&mut self) -> Result<bool> {
+    fn poll_observer(&mut self) -> Result<bool> {
         let top = &mut self.top;
         let mut changed = true;
-        match self.observer.answer(Duration::ZERO)? {
+        match self.observer.wait_answer(Duration::ZERO)? {
             // What is shown stays. The next look goes on from there.
-            Some(ObserverAnswer::Machine(_)) if top.paused => {}
+            Some(ObserverAnswer::Machine(_)) if top.is_paused => {}
             Some(ObserverAnswer::Machine(seen)) => {
-                top.take_in(seen);
-                (self.looked, self.heard) = (Instant::now(), Instant::now());
+                top.apply_observation(seen);
+                (self.last_observation, self.last_status) = (Instant::now(), Instant::now());
             }
-            Some(ObserverAnswer::Pages(slice, pages)) => top.explained(slice, pages),
+            Some(ObserverAnswer::Pages(slice, pages)) => top.show_pages(slice, pages),
             None => changed = false,
         }
-        let due = |since: Instant| !top.paused && since.elapsed() >= top.interval;
-        match self.observer.busy() {
-            None if top.asked.is_some() || due(self.looked) => {
-                self.observer.ask(
-                    top.asked.take().map_or(ObserverRequest::Machine, ObserverRequest::Pages),
+        let due = |since: Instant| !top.is_paused && since.elapsed() >= top.interval;
+        match self.observer.busy_time() {
+            None if top.pages_request.is_some() || due(self.last_observation) => {
+                self.observer.send_request(
+                    top.pages_request
+                        .take()
+                        .map_or(ObserverRequest::Machine, ObserverRequest::Pages),
                 )?;
             }
-            // Its words are told to be old otherwise, if the look takes long.
-            Some(_) if due(self.heard) => {
-                top.hear();
-                self.heard = Instant::now();
+            // Otherwise its words would be marked as old if an observation takes long.
+            Some(_) if due(self.last_status) => {
+                top.read_daemon_status();
+                self.last_status = Instant::now();
                 changed = true;
             }
             _ => {}
         }
-        let looking = self.observer.busy().is_some_and(|time| time >= HINT);
-        changed |= looking != top.looking;
-        top.looking = looking;
+        let looking = self.observer.busy_time().is_some_and(|time| time >= HINT);
+        changed |= looking != top.is_observing;
+        top.is_observing = looking;
         Ok(changed)
     }
 }
@@ -141,15 +143,15 @@ fn suspend(terminal: &mut DefaultTerminal) -> Result<()> {
     Ok(terminal.clear()?)
 }
 
-fn handle(top: &mut TopModel, event: &Event) -> KeyAction {
+fn handle_event(top: &mut TopModel, event: &Event) -> KeyAction {
     match event {
-        Event::Key(key) if key.kind != KeyEventKind::Release => press(top, *key),
+        Event::Key(key) if key.kind != KeyEventKind::Release => handle_key(top, *key),
         Event::Resize(..) => KeyAction::Draw,
         _ => KeyAction::Nothing,
     }
 }
 
-fn press(top: &mut TopModel, key: KeyEvent) -> KeyAction {
+fn handle_key(top: &mut TopModel, key: KeyEvent) -> KeyAction {
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         return match key.code {
             KeyCode::Char('c') => KeyAction::Quit,
@@ -161,10 +163,10 @@ fn press(top: &mut TopModel, key: KeyEvent) -> KeyAction {
     match key.code {
         // Back to the screen first, as people are used to.
         KeyCode::Esc if top.help => top.help = false,
-        KeyCode::Esc if top.explanation.is_some() => top.leave_pages(),
+        KeyCode::Esc if top.explanation.is_some() => top.close_pages(),
         KeyCode::Esc | KeyCode::Char('q') => return KeyAction::Quit,
         KeyCode::Char('?' | 'h') | KeyCode::F(1) => top.help = !top.help,
-        KeyCode::Char('p' | ' ') => top.paused = !top.paused,
+        KeyCode::Char('p' | ' ') => top.is_paused = !top.is_paused,
         KeyCode::Char('+') => top.change_interval(true),
         KeyCode::Char('-') => top.change_interval(false),
         KeyCode::Char('s') => top.sort = top.sort.next(),
@@ -176,7 +178,7 @@ fn press(top: &mut TopModel, key: KeyEvent) -> KeyAction {
         KeyCode::End => top.step(isize::MAX, false),
         KeyCode::Left => top.step(-1, true),
         KeyCode::Right => top.step(1, true),
-        KeyCode::Enter => top.explain(),
+        KeyCode::Enter => top.request_pages(),
         _ => return KeyAction::Nothing,
     }
     KeyAction::Draw

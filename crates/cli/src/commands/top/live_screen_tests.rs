@@ -1,5 +1,5 @@
 use super::*;
-use crate::commands::top::background_backend::{BackgroundBackend, saved};
+use crate::commands::top::background_backend::{BackgroundBackend, test_file};
 use crate::commands::top::daemon_status::{self, DaemonStatus, DaemonStatusFile};
 use crate::commands::top::energy_sums::EnergySums;
 use crate::commands::top::observer_thread::MachineObservation;
@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// A saved machine, with counters as a kernel has them.
 fn backend() -> ReplayBackend {
-    let machine = ReplayBackend::open(&saved("guest-8g.json")).unwrap().machine().unwrap();
+    let machine = ReplayBackend::open(&test_file("guest-8g.json")).unwrap().machine().unwrap();
     ReplayBackend::with_work(machine, Some(WorkCounters::default()))
 }
 
@@ -35,7 +35,7 @@ fn top(backend: &dyn Backend, words: &[&str]) -> TopModel {
         args.status_file = "/nonexistent/status.json".into();
     }
     let joules = EnergySums::new(&args, |_| Ok(SampleClock::Real)).unwrap();
-    let seen = MachineObservation::take(backend).unwrap();
+    let seen = MachineObservation::read(backend).unwrap();
     TopModel::new(seen, &args, MachineSource::Running, OutputStyle::plain(), joules)
 }
 
@@ -51,7 +51,7 @@ fn shown(top: &TopModel, width: u16, height: u16) -> String {
 }
 
 fn key(top: &mut TopModel, code: KeyCode) -> KeyAction {
-    press(top, KeyEvent::new(code, KeyModifiers::NONE))
+    handle_key(top, KeyEvent::new(code, KeyModifiers::NONE))
 }
 
 fn running() -> DaemonStatus {
@@ -123,10 +123,10 @@ fn rates_come_from_what_was_done_and_when() {
         .unwrap();
     assert_eq!(done.slices_done, 2);
     // In a saved machine no time passes by itself.
-    top.look.machine.snapshot.time -= Duration::from_secs(4);
-    top.take_in(MachineObservation::take(&backend));
-    let flow = top.last.unwrap();
-    assert_eq!((flow.slices_off, flow.time), (2, Duration::from_secs(4)));
+    top.sample.machine.snapshot.time -= Duration::from_secs(4);
+    top.apply_observation(MachineObservation::read(&backend));
+    let flow = top.last_activity.unwrap();
+    assert_eq!((flow.slices_off, flow.elapsed), (2, Duration::from_secs(4)));
     assert_eq!(flow.work.unwrap().migrated, done.migrated);
     let text = shown(&top, 100, 40);
     assert!(
@@ -139,39 +139,39 @@ fn rates_come_from_what_was_done_and_when() {
 fn a_look_that_is_no_news_leaves_the_rates_as_they_were_and_counts_nothing_twice() {
     let backend = backend();
     let mut top = top(&backend, &[]);
-    top.look.machine.snapshot.time -= Duration::from_secs(4);
-    top.take_in(MachineObservation::take(&backend));
+    top.sample.machine.snapshot.time -= Duration::from_secs(4);
+    top.apply_observation(MachineObservation::read(&backend));
     let (before, total) = (shown(&top, 100, 40), top.total);
     assert!(before.contains("in 4 s"), "{before}");
-    top.take_in(MachineObservation::take(&backend));
-    assert_eq!((shown(&top, 100, 40), top.total, top.last), (before, total, None));
+    top.apply_observation(MachineObservation::read(&backend));
+    assert_eq!((shown(&top, 100, 40), top.total, top.last_activity), (before, total, None));
 }
 
 #[test]
 fn keys_select_sort_pause_and_quit() {
     let backend = backend();
     let mut top = top(&backend, &[]);
-    assert_eq!(top.selected, SliceId(0));
+    assert_eq!(top.selected_slice, SliceId(0));
     key(&mut top, KeyCode::Down);
     key(&mut top, KeyCode::Right);
-    assert_eq!(top.selected, SliceId(2));
+    assert_eq!(top.selected_slice, SliceId(2));
     key(&mut top, KeyCode::Home);
     key(&mut top, KeyCode::Up);
-    assert_eq!(top.selected, SliceId(0), "the first is the first");
+    assert_eq!(top.selected_slice, SliceId(0), "the first is the first");
     key(&mut top, KeyCode::End);
     let last = top.machine().snapshot.slices.last().unwrap().id;
-    assert_eq!(top.selected, last);
+    assert_eq!(top.selected_slice, last);
     key(&mut top, KeyCode::PageDown);
-    assert_eq!(top.selected, last);
+    assert_eq!(top.selected_slice, last);
 
     for sort in [SortOrder::Price, SortOrder::Used, SortOrder::State, SortOrder::Address] {
         key(&mut top, KeyCode::Char('s'));
         assert_eq!(top.sort, sort);
         key(&mut top, KeyCode::Home);
-        assert_eq!(top.selected, top.sorted()[0].id);
+        assert_eq!(top.selected_slice, top.sorted()[0].id);
     }
     key(&mut top, KeyCode::Char('p'));
-    assert!(top.paused && shown(&top, 100, 24).contains("paused"));
+    assert!(top.is_paused && shown(&top, 100, 24).contains("paused"));
     let before = top.interval;
     key(&mut top, KeyCode::Char('+'));
     assert_eq!(top.interval, before * 2);
@@ -186,7 +186,7 @@ fn keys_select_sort_pause_and_quit() {
     assert_eq!(key(&mut top, KeyCode::Esc), KeyAction::Quit);
     assert_eq!(key(&mut top, KeyCode::Char('q')), KeyAction::Quit);
     let ctrl_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(press(&mut top, ctrl_c), KeyAction::Quit);
+    assert_eq!(handle_key(&mut top, ctrl_c), KeyAction::Quit);
 }
 
 #[test]
@@ -229,21 +229,21 @@ fn keys_work_and_the_daemon_file_is_read_during_a_long_look() {
     let backend = Arc::new(BackgroundBackend::new("guest-8g.json"));
     let mut session = session(&backend, &["--status-file", file.to_str().unwrap()]);
     assert!(shown(&session.top, 80, 24).contains("[every 100ms]"));
-    backend.hold(true);
-    until(&mut session, "it looks", |_| backend.looks() == 2);
+    backend.hold_reads(true);
+    until(&mut session, "it looks", |_| backend.reads() == 2);
     assert_eq!(pressed(&mut session, KeyCode::Down), KeyAction::Draw);
-    assert_eq!(session.top.selected, SliceId(1));
+    assert_eq!(session.top.selected_slice, SliceId(1));
     assert_eq!(session.step(Some(&Event::Resize(80, 24))).unwrap(), KeyAction::Draw);
     until(&mut session, "it says that it looks", |top| shown(top, 80, 24).contains("[looking]"));
     std::fs::write(&file, daemon_status::tests::TEXT).unwrap();
     until(&mut session, "the daemon is heard", |top| {
         shown(top, 100, 40).contains("governor (observe")
     });
-    assert_eq!(backend.looks(), 2, "one look at a time");
+    assert_eq!(backend.reads(), 2, "one look at a time");
     assert_eq!(pressed(&mut session, KeyCode::Char('q')), KeyAction::Quit);
 
-    backend.pass(Duration::from_secs(4));
-    backend.hold(false);
+    backend.advance_clock(Duration::from_secs(4));
+    backend.hold_reads(false);
     until(&mut session, "what it saw is shown", |top| shown(top, 100, 40).contains("in 4 s"));
     assert!(!shown(&session.top, 100, 40).contains("looking"));
 }
@@ -252,31 +252,31 @@ fn keys_work_and_the_daemon_file_is_read_during_a_long_look() {
 fn a_paused_screen_stays_also_if_it_was_paused_during_a_look() {
     let backend = Arc::new(BackgroundBackend::new("guest-8g.json"));
     let mut session = session(&backend, &[]);
-    backend.pass(Duration::from_secs(4));
-    backend.hold(true);
-    until(&mut session, "it looks", |_| backend.looks() == 2);
+    backend.advance_clock(Duration::from_secs(4));
+    backend.hold_reads(true);
+    until(&mut session, "it looks", |_| backend.reads() == 2);
     pressed(&mut session, KeyCode::Char('p'));
-    backend.hold(false);
-    while session.observer.busy().is_some() {
+    backend.hold_reads(false);
+    while session.observer.busy_time().is_some() {
         session.step(None).unwrap();
     }
     assert_eq!(session.top.machine().snapshot.time, Duration::ZERO);
     pressed(&mut session, KeyCode::Char('p'));
-    until(&mut session, "it goes on", |top| top.total.time == Duration::from_secs(4));
+    until(&mut session, "it goes on", |top| top.total.elapsed == Duration::from_secs(4));
 }
 
 #[test]
 fn a_slice_is_explained_by_a_sentence_and_its_pages_on_request() {
     let backend = Arc::new(BackgroundBackend::new("guest-pages.json"));
     let mut session = session(&backend, &[]);
-    session.top.selected = SliceId(2);
+    session.top.selected_slice = SliceId(2);
     assert!(session.top.words().contains("Enter shows"), "{}", session.top.words());
-    backend.hold(true);
-    until(&mut session, "it looks", |_| backend.looks() == 2);
+    backend.hold_reads(true);
+    until(&mut session, "it looks", |_| backend.reads() == 2);
     // Behind the look that is under way.
     pressed(&mut session, KeyCode::Enter);
     assert!(session.top.words().contains("being looked at"), "{}", session.top.words());
-    backend.hold(false);
+    backend.hold_reads(false);
     let slab = "slab objects have to be freed";
     until(&mut session, "pages are explained", |top| top.words().contains(slab));
     pressed(&mut session, KeyCode::Down);
@@ -286,15 +286,15 @@ fn a_slice_is_explained_by_a_sentence_and_its_pages_on_request() {
     pressed(&mut session, KeyCode::Up);
     pressed(&mut session, KeyCode::Enter);
     pressed(&mut session, KeyCode::Esc);
-    while session.observer.busy().is_some() {
+    while session.observer.busy_time().is_some() {
         session.step(None).unwrap();
     }
     assert!(!session.top.words().contains(slab), "{}", session.top.words());
 
-    session.top.selected = SliceId(0);
+    session.top.selected_slice = SliceId(0);
     pressed(&mut session, KeyCode::Enter);
     until(&mut session, "there are none", |top| {
-        top.words().contains("does not tell the pages of slice 0")
+        top.words().contains("does not have the pages of slice 0")
     });
 }
 
@@ -332,11 +332,11 @@ fn the_reasons_of_other_zones_and_notes_are_shown_where_there_is_room() {
 
 #[test]
 fn without_a_daemon_or_counters_it_says_so() {
-    let backend = ReplayBackend::open(&saved("guest-8g.json")).unwrap();
+    let backend = ReplayBackend::open(&test_file("guest-8g.json")).unwrap();
     let top = top(&backend, &[]);
     let text = shown(&top, 100, 40);
     assert!(text.contains("no daemon runs"), "{text}");
-    assert!(text.contains("does not tell what was done"), "{text}");
+    assert!(text.contains("does not record what was done"), "{text}");
 }
 
 #[test]

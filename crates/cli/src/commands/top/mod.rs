@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
-use ramslice_backend::Processor;
+use ramslice_backend::ProcessorKind;
 use ramslice_energy::SampleClock;
 use ramslice_types::Backend;
 
@@ -39,10 +39,14 @@ use crate::progress::ProgressLine;
 /// # Errors
 /// What cannot be read or written, or makes no sense together.
 pub fn run(args: &TopArgs, context: &CommandContext, out: &mut dyn Write) -> Result<ExitStatus> {
-    let saved = context.saved().is_some();
+    let saved = context.source_path().is_some();
     // In a saved machine no time passes.
     let clock = |factor: &TimeFactorOptions| {
-        if saved { Ok(SampleClock::Real) } else { factor.clock(&Processor::here(), "this machine") }
+        if saved {
+            Ok(SampleClock::Real)
+        } else {
+            factor.clock(&ProcessorKind::here(), "this machine")
+        }
     };
     let source = if saved { MachineSource::Saved } else { MachineSource::Running };
     show(args, source, || Ok(context.backend()?.into()), clock, context, out)
@@ -61,7 +65,7 @@ pub fn replay(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    show(args, MachineSource::Recording { over }, || Ok(backend), clock, context, out)
+    show(args, MachineSource::Recording { finished: over }, || Ok(backend), clock, context, out)
 }
 
 fn show(
@@ -80,10 +84,10 @@ fn show(
     let sums = EnergySums::new(args, clock)?;
     let backend = open()?;
     let mut observer = ObserverThread::new(Arc::clone(&backend));
-    let live = !args.once && context.screen.tty && !context.json() && !dumb();
+    let live = !args.once && context.screen.tty && !context.json() && !is_dumb_terminal();
     // Nothing handles signals yet: they end it.
     let progress = ProgressLine::new(!live, HINT);
-    let seen = observer.look(|| {
+    let seen = observer.observe_machine(|| {
         progress.show(|time| format!("the first look at all memory: {} s so far", time.as_secs()));
         true
     });
@@ -91,7 +95,7 @@ fn show(
     let Some(seen) = seen? else { return Ok(ExitStatus::Ok) };
     let mut top = TopModel::new(seen?, args, source, context.screen, sums);
     if args.once {
-        text_output::once(&mut top, &*backend, context, out)?;
+        text_output::print_once(&mut top, &*backend, context, out)?;
     } else if live {
         live_screen::run(top, observer)?;
     } else {
@@ -101,6 +105,6 @@ fn show(
 }
 
 /// Whether the terminal has no cursor to move.
-fn dumb() -> bool {
+fn is_dumb_terminal() -> bool {
     std::env::var("TERM").is_ok_and(|term| term == "dumb")
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use ramslice_types::{BackendInfo, MachineState, NodeId, Slice, SliceId, SliceState, SliceTotals};
 
-use super::activity::{MachineLook, SliceActivity};
+use super::activity::{MachineSample, SliceActivity};
 use super::daemon_status::{DaemonSentences, DaemonStatus};
 use super::energy_sums::EnergySums;
 use super::observer_thread::{MachineObservation, Pages};
@@ -24,12 +24,12 @@ pub(super) struct TopModel {
     status_file: PathBuf,
     pub(super) screen: OutputStyle,
     pub(super) source: MachineSource,
-    pub(super) look: MachineLook,
+    pub(super) sample: MachineSample,
     pub(super) census: SliceTotals,
     /// Why there are no counters.
-    pub(super) no_counters: Option<String>,
+    pub(super) counters_error: Option<String>,
     /// Since the look before; the first look has none, nor has one that was no news.
-    pub(super) last: Option<SliceActivity>,
+    pub(super) last_activity: Option<SliceActivity>,
     /// The latest of these.
     pub(super) rate: Option<SliceActivity>,
     pub(super) total: SliceActivity,
@@ -37,24 +37,24 @@ pub(super) struct TopModel {
     pub(super) changes: Vec<StateChange>,
     states: SliceStates,
     /// On the machine's clock, when a slice was seen to change its state.
-    changed: BTreeMap<SliceId, Duration>,
+    change_times: BTreeMap<SliceId, Duration>,
     /// Share of memory that was off, the latest at the end.
     pub(super) history: VecDeque<f64>,
-    pub(super) joules: Option<EnergySums>,
+    pub(super) energy_sums: Option<EnergySums>,
     pub(super) daemon: DaemonStatus,
     pub(super) interval: Duration,
-    pub(super) paused: bool,
+    pub(super) is_paused: bool,
     pub(super) help: bool,
     pub(super) sort: SortOrder,
-    pub(super) selected: SliceId,
+    pub(super) selected_slice: SliceId,
     /// What a look at the selected slice's pages said, or that there is one.
     pub(super) explanation: Option<String>,
     /// The slice whose pages are to be looked at.
-    pub(super) asked: Option<SliceId>,
+    pub(super) pages_request: Option<SliceId>,
     /// A look takes long.
-    pub(super) looking: bool,
+    pub(super) is_observing: bool,
     /// Why the last look failed; what is shown is older.
-    pub(super) problem: Option<String>,
+    pub(super) last_error: Option<String>,
 }
 
 impl TopModel {
@@ -66,7 +66,7 @@ impl TopModel {
         screen: OutputStyle,
         mut joules: Option<EnergySums>,
     ) -> Self {
-        let MachineObservation { look, no_counters } = seen;
+        let MachineObservation { sample: look, counters_error: no_counters } = seen;
         let mut states = SliceStates::default();
         states.update(&look.machine.snapshot);
         if let Some(joules) = &mut joules {
@@ -85,34 +85,34 @@ impl TopModel {
             screen,
             source,
             census: census(&look.machine),
-            selected: SliceId(0),
-            look,
-            no_counters,
-            last: None,
+            selected_slice: SliceId(0),
+            sample: look,
+            counters_error: no_counters,
+            last_activity: None,
             rate: None,
             total: SliceActivity::default(),
             changes: Vec::new(),
             states,
-            changed: BTreeMap::new(),
+            change_times: BTreeMap::new(),
             history: VecDeque::new(),
-            joules,
+            energy_sums: joules,
             daemon,
             interval: args.interval,
-            paused: false,
+            is_paused: false,
             help: false,
             sort: args.sort,
             explanation: None,
-            asked: None,
-            looking: false,
-            problem: None,
+            pages_request: None,
+            is_observing: false,
+            last_error: None,
         };
-        top.selected = top.sorted().first().map_or(SliceId(0), |slice| slice.id);
+        top.selected_slice = top.sorted().first().map_or(SliceId(0), |slice| slice.id);
         top.note_history();
         top
     }
 
     /// Reads what the daemon wrote last.
-    pub(super) fn hear(&mut self) {
+    pub(super) fn read_daemon_status(&mut self) {
         if self.daemon != DaemonStatus::NotHere {
             self.daemon = DaemonStatus::read(&self.status_file);
         }
@@ -120,42 +120,42 @@ impl TopModel {
 
     /// Takes the next look into account. A failure is kept to be shown, and what was seen before
     /// stays.
-    pub(super) fn take_in(&mut self, seen: Result<MachineObservation>) {
-        self.hear();
-        let MachineObservation { look, no_counters } = match seen {
+    pub(super) fn apply_observation(&mut self, seen: Result<MachineObservation>) {
+        self.read_daemon_status();
+        let MachineObservation { sample: look, counters_error: no_counters } = match seen {
             Ok(seen) => seen,
             Err(error) => {
-                self.problem = Some(format!("{error:#}"));
+                self.last_error = Some(format!("{error:#}"));
                 return;
             }
         };
-        self.problem = None;
+        self.last_error = None;
         if look.machine.snapshot.time == self.machine().snapshot.time && !self.source.is_saved() {
             // A backend to which looking is dear has shown the same look again: there is no news
             // yet.
             self.changes.clear();
-            self.last = None;
+            self.last_activity = None;
             return;
         }
         self.changes = self.states.update(&look.machine.snapshot);
         for change in &self.changes {
-            self.changed.insert(change.slice, look.machine.snapshot.time);
+            self.change_times.insert(change.slice, look.machine.snapshot.time);
             // A look that is under way explains the slice as it is then.
-            if change.slice == self.selected && self.asked.is_none() {
+            if change.slice == self.selected_slice && self.pages_request.is_none() {
                 self.explanation = None;
             }
         }
-        let flow = SliceActivity::between(&self.look, &look, &self.changes);
+        let flow = SliceActivity::between(&self.sample, &look, &self.changes);
         self.total = self.total.plus(&flow);
-        self.last = (!flow.time.is_zero()).then_some(flow);
-        self.rate = self.last.or(self.rate);
-        if let Some(joules) = &mut self.joules {
+        self.last_activity = (!flow.elapsed.is_zero()).then_some(flow);
+        self.rate = self.last_activity.or(self.rate);
+        if let Some(joules) = &mut self.energy_sums {
             joules.add(&look);
         }
         self.census = census(&look.machine);
-        self.look = look;
-        self.no_counters = no_counters;
-        if !self.machine().snapshot.slices.iter().any(|slice| slice.id == self.selected) {
+        self.sample = look;
+        self.counters_error = no_counters;
+        if !self.machine().snapshot.slices.iter().any(|slice| slice.id == self.selected_slice) {
             let first = self.machine().snapshot.slices.first().map_or(SliceId(0), |slice| slice.id);
             self.select(first);
         }
@@ -163,7 +163,7 @@ impl TopModel {
     }
 
     fn note_history(&mut self) {
-        let info = &self.look.machine.info;
+        let info = &self.sample.machine.info;
         self.history.push_back(info.offline_pages.share_of(info.managed_pages));
         if self.history.len() > HISTORY {
             self.history.pop_front();
@@ -171,7 +171,7 @@ impl TopModel {
     }
 
     pub(super) fn machine(&self) -> &MachineState {
-        &self.look.machine
+        &self.sample.machine
     }
 
     /// The slices in the order that was chosen.
@@ -195,7 +195,7 @@ impl TopModel {
 
     /// The selected slice.
     pub(super) fn slice(&self) -> Option<&Slice> {
-        self.machine().snapshot.slices.iter().find(|slice| slice.id == self.selected)
+        self.machine().snapshot.slices.iter().find(|slice| slice.id == self.selected_slice)
     }
 
     /// Selects the slice `by` places on in the list, or by address.
@@ -206,13 +206,13 @@ impl TopModel {
             self.sorted().iter().map(|slice| slice.id).collect()
         };
         let Some(last) = ids.len().checked_sub(1) else { return };
-        let at = ids.iter().position(|&id| id == self.selected).unwrap_or(0);
+        let at = ids.iter().position(|&id| id == self.selected_slice).unwrap_or(0);
         self.select(ids[at.saturating_add_signed(by).min(last)]);
     }
 
     fn select(&mut self, slice: SliceId) {
-        self.selected = slice;
-        self.leave_pages();
+        self.selected_slice = slice;
+        self.close_pages();
     }
 
     /// Halves or doubles the period, within bounds.
@@ -223,15 +223,15 @@ impl TopModel {
     }
 
     /// Asks for the pages of the selected slice.
-    pub(super) fn explain(&mut self) {
+    pub(super) fn request_pages(&mut self) {
         let Some(slice) = self.slice() else { return };
-        self.asked = Some(slice.id);
+        self.pages_request = Some(slice.id);
         self.explanation = Some("Its pages are being looked at.".to_owned());
     }
 
     /// Explains a slice by its pages, if it is still selected.
-    pub(super) fn explained(&mut self, slice: SliceId, pages: Pages) {
-        if self.explanation.is_none() || slice != self.selected {
+    pub(super) fn show_pages(&mut self, slice: SliceId, pages: Pages) {
+        if self.explanation.is_none() || slice != self.selected_slice {
             return;
         }
         let Some(slice) = self.slice() else { return };
@@ -242,8 +242,8 @@ impl TopModel {
     }
 
     /// Back from the pages of a slice.
-    pub(super) fn leave_pages(&mut self) {
-        (self.explanation, self.asked) = (None, None);
+    pub(super) fn close_pages(&mut self) {
+        (self.explanation, self.pages_request) = (None, None);
     }
 
     /// What is to be said of the selected slice, without a look at its pages.
@@ -253,7 +253,7 @@ impl TopModel {
             return explanation.clone();
         }
         let words = words(slice, &self.machine().info);
-        match self.changed.get(&slice.id) {
+        match self.change_times.get(&slice.id) {
             Some(when) => {
                 let ago = self.machine().snapshot.time.saturating_sub(*when).as_secs();
                 format!("{words} It has been {} for {ago} s.", slice.state)
@@ -270,12 +270,12 @@ impl TopModel {
 
     /// What a person should know about this machine before anything else.
     pub(super) fn notes(&self) -> Vec<String> {
-        self.stale().into_iter().chain(self.without_ramslice()).collect()
+        self.age_note().into_iter().chain(self.without_ramslice()).collect()
     }
 
     /// That what is shown is not of now.
-    pub(super) fn stale(&self) -> Option<String> {
-        let problem = self.problem.as_ref()?;
+    pub(super) fn age_note(&self) -> Option<String> {
+        let problem = self.last_error.as_ref()?;
         Some(format!("The last look failed: {problem}. What is shown is older."))
     }
 

@@ -12,19 +12,19 @@ use ramslice_types::{
     SliceId,
 };
 
-use super::activity::MachineLook;
+use super::activity::MachineSample;
 use crate::interrupt::TICK;
 
 /// A look.
 pub(super) struct MachineObservation {
-    pub(super) look: MachineLook,
+    pub(super) sample: MachineSample,
     /// Why there are no counters in it.
-    pub(super) no_counters: Option<String>,
+    pub(super) counters_error: Option<String>,
 }
 
 impl MachineObservation {
     /// Looks.
-    pub(super) fn take(backend: &dyn Backend) -> Result<Self> {
+    pub(super) fn read(backend: &dyn Backend) -> Result<Self> {
         // The machine bears the time at which its look began. Counters that are read after a long
         // look would be of another time, and rates are by that of the machine.
         let (work, no_counters) = match backend.work() {
@@ -34,7 +34,10 @@ impl MachineObservation {
             }
             Err(error) => (None, Some(error.to_string())),
         };
-        Ok(Self { look: MachineLook { machine: backend.machine()?, work }, no_counters })
+        Ok(Self {
+            sample: MachineSample { machine: backend.machine()?, work },
+            counters_error: no_counters,
+        })
     }
 }
 
@@ -62,10 +65,10 @@ pub(super) enum ObserverAnswer {
 /// broken off anywhere, as by a program that is killed. It ends after what it is at, or with the
 /// program.
 pub(super) struct ObserverThread {
-    asks: Sender<ObserverRequest>,
+    requests: Sender<ObserverRequest>,
     answers: Receiver<ObserverAnswer>,
     /// Since when it is at work.
-    since: Option<Instant>,
+    busy_since: Option<Instant>,
 }
 
 impl ObserverThread {
@@ -76,7 +79,7 @@ impl ObserverThread {
             for ask in asked {
                 let answer = match ask {
                     ObserverRequest::Machine => {
-                        ObserverAnswer::Machine(MachineObservation::take(&*backend))
+                        ObserverAnswer::Machine(MachineObservation::read(&*backend))
                     }
                     ObserverRequest::Pages(slice) => {
                         ObserverAnswer::Pages(slice, pages(&*backend, slice))
@@ -88,40 +91,40 @@ impl ObserverThread {
                 }
             }
         });
-        Self { asks, answers, since: None }
+        Self { requests: asks, answers, busy_since: None }
     }
 
     /// How long it has been at work; nothing if it is not.
-    pub(super) fn busy(&self) -> Option<Duration> {
-        self.since.map(|since| since.elapsed())
+    pub(super) fn busy_time(&self) -> Option<Duration> {
+        self.busy_since.map(|since| since.elapsed())
     }
 
     /// Begins to look.
-    pub(super) fn ask(&mut self, ask: ObserverRequest) -> Result<()> {
-        self.since = Some(Instant::now());
-        self.asks.send(ask).context(GONE)
+    pub(super) fn send_request(&mut self, ask: ObserverRequest) -> Result<()> {
+        self.busy_since = Some(Instant::now());
+        self.requests.send(ask).context(THREAD_ENDED)
     }
 
     /// What was seen, if that is known within a time.
-    pub(super) fn answer(&mut self, within: Duration) -> Result<Option<ObserverAnswer>> {
+    pub(super) fn wait_answer(&mut self, within: Duration) -> Result<Option<ObserverAnswer>> {
         match self.answers.recv_timeout(within) {
             Ok(answer) => {
-                self.since = None;
+                self.busy_since = None;
                 Ok(Some(answer))
             }
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => bail!(GONE),
+            Err(RecvTimeoutError::Disconnected) => bail!(THREAD_ENDED),
         }
     }
 
     /// Looks at the machine and waits for it, as long as `goes_on` says so.
-    pub(super) fn look(
+    pub(super) fn observe_machine(
         &mut self,
         goes_on: impl Fn() -> bool,
     ) -> Result<Option<Result<MachineObservation>>> {
-        self.ask(ObserverRequest::Machine)?;
+        self.send_request(ObserverRequest::Machine)?;
         while goes_on() {
-            if let Some(ObserverAnswer::Machine(seen)) = self.answer(TICK)? {
+            if let Some(ObserverAnswer::Machine(seen)) = self.wait_answer(TICK)? {
                 // What ends the wait may have ended the look, too: that is no failure.
                 return Ok(goes_on().then_some(seen));
             }
@@ -131,7 +134,7 @@ impl ObserverThread {
 }
 
 /// It cannot end before the one that asks, except by a panic.
-const GONE: &str = "looking at the machine has ended";
+const THREAD_ENDED: &str = "looking at the machine has ended";
 
 fn pages(backend: &dyn Backend, slice: SliceId) -> Pages {
     let contents = backend.contents(slice, ContentsDetail::default())?;
@@ -150,13 +153,13 @@ mod tests {
     fn counters_are_of_the_time_at_which_a_look_began_however_long_it_took() {
         let backend = BackgroundBackend::new("guest-8g.json");
         // The first look walks all of memory, the second one does not.
-        backend.takes(Duration::from_secs(13));
-        let first = MachineObservation::take(&backend).unwrap();
-        backend.takes(Duration::ZERO);
-        backend.pass(Duration::from_secs(1));
-        let second = MachineObservation::take(&backend).unwrap();
-        let flow = SliceActivity::between(&first.look, &second.look, &[]);
-        assert_eq!(flow.time, Duration::from_secs(14));
+        backend.set_read_duration(Duration::from_secs(13));
+        let first = MachineObservation::read(&backend).unwrap();
+        backend.set_read_duration(Duration::ZERO);
+        backend.advance_clock(Duration::from_secs(1));
+        let second = MachineObservation::read(&backend).unwrap();
+        let flow = SliceActivity::between(&first.sample, &second.sample, &[]);
+        assert_eq!(flow.elapsed, Duration::from_secs(14));
         assert_eq!(flow.work.unwrap().migrated.0, 14 * PAGES_PER_SECOND);
     }
 
@@ -164,10 +167,10 @@ mod tests {
     fn no_request_waits_for_a_look_that_is_no_longer_wanted() {
         let backend = Arc::new(BackgroundBackend::new("guest-8g.json"));
         let mut observer = ObserverThread::new(backend.clone());
-        assert!(observer.look(|| true).unwrap().unwrap().is_ok());
-        backend.hold(true);
+        assert!(observer.observe_machine(|| true).unwrap().unwrap().is_ok());
+        backend.hold_reads(true);
         let asked = Cell::new(0);
-        let seen = observer.look(|| {
+        let seen = observer.observe_machine(|| {
             asked.set(asked.get() + 1);
             asked.get() < 3
         });
@@ -176,6 +179,6 @@ mod tests {
         let begun = Instant::now();
         drop(observer);
         assert!(begun.elapsed() < Duration::from_secs(5));
-        backend.hold(false);
+        backend.hold_reads(false);
     }
 }

@@ -124,7 +124,7 @@ pub(super) enum MachineSource {
     /// A recording: each look shows the next sample.
     Recording {
         /// Whether the last sample has been shown.
-        over: Arc<AtomicBool>,
+        finished: Arc<AtomicBool>,
     },
 }
 
@@ -142,11 +142,11 @@ impl MachineSource {
     }
 
     /// Whether there will be no other look.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         match self {
             Self::Running => false,
             Self::Saved => true,
-            Self::Recording { over } => over.load(Ordering::Relaxed),
+            Self::Recording { finished: over } => over.load(Ordering::Relaxed),
         }
     }
 }

@@ -36,18 +36,18 @@ struct ScreenPart {
     rank: u8,
     rows: Vec<ScreenRow>,
     /// Better the first so many lines than nothing.
-    least: usize,
+    min_lines: usize,
 }
 
 impl ScreenPart {
     /// Shown as a whole or not at all.
     fn new(rank: u8, rows: Vec<ScreenRow>) -> Self {
-        Self { rank, least: rows.len(), rows }
+        Self { rank, min_lines: rows.len(), rows }
     }
 
     /// May end early.
-    fn or_first(self, least: usize) -> Self {
-        Self { least, ..self }
+    fn with_min_lines(self, min_lines: usize) -> Self {
+        Self { min_lines, ..self }
     }
 }
 
@@ -70,20 +70,21 @@ pub(super) fn rows(top: &TopModel, width: u16, height: usize) -> Vec<ScreenRow> 
         words.iter().flat_map(|words| text(TextTone::Plain, words, columns)).collect()
     };
     let mut parts = vec![
-        ScreenPart::new(0, head(top, columns)).or_first(0),
+        ScreenPart::new(0, head(top, columns)).with_min_lines(0),
         ScreenPart::new(4, without_ramslice(top, columns)),
-        ScreenPart::new(1, text(TextTone::Plain, &status::totals(machine), columns)).or_first(0),
+        ScreenPart::new(1, text(TextTone::Plain, &status::totals(machine), columns))
+            .with_min_lines(0),
         ScreenPart::new(9, text(TextTone::Plain, &status::slice_counts(census), columns)),
         ScreenPart::new(7, vec![ScreenRow::Cells(bar(&screen, &census.pages, columns))]),
         ScreenPart::new(8, legend.into_iter().map(ScreenRow::Cells).collect()),
         // Rates without sums.
-        ScreenPart::new(3, rates(top, columns)).or_first(2),
+        ScreenPart::new(3, rates(top, columns)).with_min_lines(2),
         ScreenPart::new(10, history(top, columns)),
         ScreenPart::new(6, joules(top, columns)),
-        ScreenPart::new(4, said(&governor.first)).or_first(1),
+        ScreenPart::new(4, said(&governor.decisions)).with_min_lines(1),
     ];
     // As many as there is room for.
-    parts.extend(governor.more.chunks(1).map(|words| ScreenPart::new(8, said(words))));
+    parts.extend(governor.details.chunks(1).map(|words| ScreenPart::new(8, said(words))));
     parts.extend(governor.notes.chunks(1).map(|words| ScreenPart::new(11, said(words))));
     parts.push(ScreenPart::new(5, selected(top, columns)));
     // The map and the list take what is left; their least comes before what is only nice to have.
@@ -106,7 +107,7 @@ pub(super) fn rows(top: &TopModel, width: u16, height: usize) -> Vec<ScreenRow> 
         }
         match room.checked_sub(parts[at].rows.len()) {
             Some(left) => room = left,
-            None if room >= parts[at].least => {
+            None if room >= parts[at].min_lines => {
                 parts[at].rows.truncate(room);
                 room = 0;
             }
@@ -116,8 +117,11 @@ pub(super) fn rows(top: &TopModel, width: u16, height: usize) -> Vec<ScreenRow> 
     if map > 0 {
         map += if list > 0 { room / 2 } else { room };
     }
-    let mut picture =
-        if map > 0 { overview(machine, &screen, width, map, top.selected) } else { Vec::new() };
+    let mut picture = if map > 0 {
+        overview(machine, &screen, width, map, top.selected_slice)
+    } else {
+        Vec::new()
+    };
     picture.truncate(map);
     if list > 0 {
         let taken = parts.iter().map(|part| part.rows.len()).sum::<usize>() + picture.len();
@@ -149,7 +153,7 @@ fn text(tone: TextTone, text: &str, columns: usize) -> Vec<ScreenRow> {
 
 fn head(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
     let mut rows = text(TextTone::Bold, &status::headline(top.machine()), columns);
-    if let Some(problem) = top.stale() {
+    if let Some(problem) = top.age_note() {
         rows.extend(text(TextTone::Bold, &problem, columns));
     }
     rows
@@ -162,10 +166,12 @@ fn without_ramslice(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
 fn keys(top: &TopModel, columns: usize) -> String {
     let every = match () {
         () if top.source.is_saved() => "a saved machine".to_owned(),
-        () if top.source.is_recording() && top.source.is_over() => "end of recording".to_owned(),
-        () if top.paused => "paused".to_owned(),
-        () if top.looking && top.screen.unicode => "looking…".to_owned(),
-        () if top.looking => "looking".to_owned(),
+        () if top.source.is_recording() && top.source.is_finished() => {
+            "end of recording".to_owned()
+        }
+        () if top.is_paused => "paused".to_owned(),
+        () if top.is_observing && top.screen.unicode => "looking…".to_owned(),
+        () if top.is_observing => "looking".to_owned(),
         () => format!("every {:?}", top.interval),
     };
     let order = top.sort.name();
@@ -191,7 +197,7 @@ fn rates(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
     )];
     let second = top.rate.unwrap_or_default();
     let per = |value: u64| {
-        let value = value as f64 / second.time.as_secs_f64();
+        let value = value as f64 / second.elapsed.as_secs_f64();
         if value == 0.0 || value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") }
     };
     let unknown = || "-".to_owned();
@@ -206,7 +212,7 @@ fn rates(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
     rows.push(match top.rate {
         None => line("per second", std::array::from_fn(|_| unknown())),
         Some(last) => {
-            let seconds = last.time.as_secs_f64();
+            let seconds = last.elapsed.as_secs_f64();
             let rate = |pages: Pages| Bytes((bytes(pages).0 as f64 / seconds) as u64).to_string();
             let [moved, dropped, cycles] = last.work.map_or_else(
                 || std::array::from_fn(|_| unknown()),
@@ -249,9 +255,9 @@ fn rates(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
             dropped,
             cycles,
         ];
-        rows.push(line(&format!("in {}", short_time(total.time)), cells));
+        rows.push(line(&format!("in {}", short_time(total.elapsed)), cells));
     }
-    if let Some(problem) = top.no_counters.as_ref().filter(|_| !top.source.is_saved()) {
+    if let Some(problem) = top.counters_error.as_ref().filter(|_| !top.source.is_saved()) {
         rows.extend(text(TextTone::Dim, &format!("moved, dropped, cycles: {problem}"), columns));
     }
     rows
@@ -285,7 +291,7 @@ fn history(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
 }
 
 fn joules(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
-    top.joules
+    top.energy_sums
         .as_ref()
         .map_or_else(Vec::new, |joules| text(TextTone::Plain, &joules.words(), columns))
 }
@@ -301,7 +307,7 @@ fn selected(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
 fn table(top: &TopModel, lines: usize) -> Vec<ScreenRow> {
     let Some(shown) = lines.checked_sub(1).filter(|&shown| shown > 0) else { return Vec::new() };
     let sorted = top.sorted();
-    let at = sorted.iter().position(|slice| slice.id == top.selected).unwrap_or(0);
+    let at = sorted.iter().position(|slice| slice.id == top.selected_slice).unwrap_or(0);
     let first = at.saturating_sub(shown / 2).min(sorted.len().saturating_sub(shown));
     let mut rows = vec![ScreenRow::Text(
         TextTone::Bold,
@@ -311,7 +317,7 @@ fn table(top: &TopModel, lines: usize) -> Vec<ScreenRow> {
         ),
     )];
     rows.extend(sorted.iter().skip(first).take(shown).map(|slice| {
-        let chosen = slice.id == top.selected;
+        let chosen = slice.id == top.selected_slice;
         // The mark says it where nothing can be inverted.
         let (tone, mark) = if chosen { (TextTone::Selected, '>') } else { (TextTone::Plain, ' ') };
         ScreenRow::Text(tone, format!("{mark}{}", row(top, slice)))

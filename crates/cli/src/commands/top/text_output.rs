@@ -51,9 +51,9 @@ fn body(top: &TopModel) -> TopDocument<'_> {
         info: &machine.info,
         census: &top.census,
         changes: &top.changes,
-        last: top.last,
+        last: top.last_activity,
         since_start: top.rate.map(|_| top.total),
-        energy: top.joules.as_ref().and_then(super::energy_sums::EnergySums::figures),
+        energy: top.energy_sums.as_ref().and_then(super::energy_sums::EnergySums::figures),
         daemon: &top.daemon,
         notes: top.notes(),
     }
@@ -61,18 +61,18 @@ fn body(top: &TopModel) -> TopDocument<'_> {
 
 /// Looks, waits an interval, looks again, and prints what the screen would show. In a saved machine
 /// no time passes; a recording is read to its end.
-pub(super) fn once(
+pub(super) fn print_once(
     top: &mut TopModel,
     backend: &dyn Backend,
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<()> {
-    while !top.source.is_over() {
+    while !top.source.is_finished() {
         if top.source.is_running() {
             std::thread::sleep(top.interval);
         }
-        top.take_in(MachineObservation::take(backend));
-        if let Some(problem) = &top.problem {
+        top.apply_observation(MachineObservation::read(backend));
+        if let Some(problem) = &top.last_error {
             anyhow::bail!("the second look failed: {problem}");
         }
         if top.source.is_running() {
@@ -119,7 +119,7 @@ pub(super) fn lines(
                 return Ok(());
             }
             let start = Instant::now();
-            if top.source.is_recording() && top.source.is_over() {
+            if top.source.is_recording() && top.source.is_finished() {
                 return Ok(());
             }
             // A recording is read as fast as it can be.
@@ -132,9 +132,11 @@ pub(super) fn lines(
                 let left = top.interval.saturating_sub(start.elapsed());
                 std::thread::sleep(left.min(crate::interrupt::TICK));
             }
-            let Some(seen) = observer.look(|| !interrupt.requested())? else { return Ok(()) };
-            top.take_in(seen);
-            if let Some(problem) = &top.problem {
+            let Some(seen) = observer.observe_machine(|| !interrupt.requested())? else {
+                return Ok(());
+            };
+            top.apply_observation(seen);
+            if let Some(problem) = &top.last_error {
                 anyhow::bail!("{problem}");
             }
         }
@@ -145,7 +147,7 @@ fn line(top: &TopModel) -> String {
     let machine = top.machine();
     let mut text =
         format!("{:.3} s: {}", machine.snapshot.time.as_secs_f64(), status::totals(machine));
-    if let Some(last) = &top.last {
+    if let Some(last) = &top.last_activity {
         text.push_str(&format!(
             "; {} off, {} woken, {} by demand",
             last.slices_off, last.slices_woken, last.woken_by_demand
@@ -155,10 +157,10 @@ fn line(top: &TopModel) -> String {
         }
     }
     for words in top
-        .joules
+        .energy_sums
         .iter()
         .map(super::energy_sums::EnergySums::words)
-        .chain(top.governor().first.into_iter().take(1))
+        .chain(top.governor().decisions.into_iter().take(1))
     {
         text.push_str("; ");
         text.push_str(&words);
