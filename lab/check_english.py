@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Checks text by the rules of the house: words, length of lines and table cells, links.
 
-Usage: lab/check_english.py [--all] [PATH...]
+Usage: lab/check_english.py [PATH...]
 
-Without arguments it checks what git tracks, except the folders in NOT_YET. With --all it leaves
-nothing out; with paths it checks these files and folders alone. The exit status is 1 if a rule is
-broken. What it checks:
+Without arguments it checks all that git tracks; with paths, these files and folders alone. The
+exit status is 1 if a rule is broken. What it checks:
 
 - words that .codespell-house.txt replaces, and the phrases below; in Markdown, code spans quote
   names and outputs as they are, and are left out
@@ -27,9 +26,6 @@ DICTIONARY = ".codespell-house.txt"
 COLUMNS = 100
 CELL_CHARACTERS = 100
 README_WORDS = 600
-
-# Folders and files that do not pass yet. Remove each as soon as it passes.
-NOT_YET = ()
 
 # What these suffixes and names hold is text that people read and write by hand.
 SUFFIXES = {".md", ".rst", ".py", ".c", ".h", ".rs", ".sh", ".toml", ".yml", ".service", ".8"}
@@ -201,12 +197,10 @@ def complaints(names):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--all", action="store_true", help="leave out no folder")
     parser.add_argument("paths", nargs="*", metavar="PATH", help="check these alone")
     args = parser.parse_args()
     names = tracked([str(Path(path).resolve().relative_to(ROOT)) for path in args.paths])
-    left_out = () if args.all or args.paths else NOT_YET
-    names = [name for name in names if is_text(name) and not name.startswith(left_out)]
+    names = [name for name in names if is_text(name)]
     count = 0
     for count, complaint in enumerate(complaints(names), 1):
         print(complaint)
