@@ -19,6 +19,8 @@ BOOT_ATTEMPTS, EMULATOR_ATTEMPTS = 2, 3
 RERUNS, UNSTEADY_ALLOWED = 2, 2
 ENDS = "RAMLAB_SESSION_ENDS"
 STOCK = "debian-"
+# Kernels beside those that most of the tests run on: their tests are for the long campaigns.
+SECOND_BASES = ("debian-6.1",)
 
 
 class GuestTest(pytest.Item):
@@ -34,6 +36,8 @@ class GuestTest(pytest.Item):
             kind = "stock" if machine.kernel.startswith(STOCK) else machine.kernel
             if kind in ("stock", "debug", "research"):
                 self.add_marker(kind)
+            if machine.kernel in SECOND_BASES:
+                self.add_marker("slow")
 
     def runtest(self):
         raise RuntimeError(f"{self.nodeid} runs in a guest only")

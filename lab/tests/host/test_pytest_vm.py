@@ -137,6 +137,18 @@ def test_long(): pass
         assert result.parseoutcomes()["passed"] == passed, options
 
 
+def test_tests_on_a_second_base_are_slow(guests):
+    text = """
+@vm(kernel=["debian-6.1", "debian-6.12"], mem="1G")
+def test_both(): pass
+"""
+    result, _ = guests(text, "--collect-only", "-q", "-m", "not slow")
+    result.stdout.fnmatch_lines(["*test_both?debian-6.12*"])
+    result.stdout.no_fnmatch_line("*test_both?debian-6.1]*")
+    result, _ = guests(text, "--collect-only", "-q", "-m", "slow and stock")
+    result.stdout.fnmatch_lines(["*test_both?debian-6.1]*"])
+
+
 def test_a_bases_mark_gives_way_to_that_of_the_class(guests):
     result, boots = guests("""
 @vm(append="base", env={"WHICH": "base"})
