@@ -2,6 +2,7 @@
 """The host's side: a test for each machine, which a guest runs and which reports as if run here."""
 
 import os
+import tempfile
 import time
 
 import pytest
@@ -18,6 +19,7 @@ TEST_SECONDS = 900
 BOOT_ATTEMPTS, EMULATOR_ATTEMPTS = 2, 3
 RERUNS, UNSTEADY_ALLOWED = 2, 2
 ENDS = "RAMLAB_SESSION_ENDS"
+FATAL = "RAMSLICE_FATAL"
 STOCK = "debian-"
 # Kernels beside those that most of the tests run on: their tests are for the long campaigns.
 SECOND_BASES = ("debian-6.1",)
@@ -276,8 +278,13 @@ class Unsteady:
         if not self.config.getoption("rerun_unsteady") or isinstance(item, GuestTest):
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        reports = runtestprotocol(item, nextitem=nextitem, log=False)
-        if _may_rerun(item, reports):
+        with tempfile.NamedTemporaryFile("r", prefix="ramslice-fatal-") as fatal:
+            # `ramlab vm` notes there that a kernel complained, or that a guest died or hung
+            os.environ[FATAL] = fatal.name
+            reports = runtestprotocol(item, nextitem=nextitem, log=False)
+            excused = not fatal.read()
+        os.environ.pop(FATAL)
+        if excused and _may_rerun(item, reports):
             for _ in range(RERUNS):
                 if hasattr(item, "_initrequest"):
                     item._initrequest()

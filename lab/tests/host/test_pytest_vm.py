@@ -345,6 +345,15 @@ def test_here(): assert nth("here") > 1
     result.stdout.fnmatch_lines_random(["*1 unsteady*"])
 
 
+def test_a_test_of_the_host_whose_machine_died_is_not_run_again(guests):
+    result, _ = guests("""
+def test_here():
+    pathlib.Path(os.environ["RAMSLICE_FATAL"]).write_text("a guest died")
+    assert nth("here") > 1
+""", "--rerun-unsteady")
+    result.assert_outcomes(failed=1)
+
+
 def test_no_machine_begins_when_the_minutes_are_over_and_that_is_a_failure(guests):
     result, boots = guests("""
 @vm()
