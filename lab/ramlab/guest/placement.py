@@ -6,7 +6,6 @@ from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import Memory
 
 POLICY = dev.SYSFS / "placement/policy"
-LOW = dev.SYSFS / "placement/low_slices"
 # The product's policies, and those that a research kernel has for comparison
 PRODUCT, COMPARED = ["stock", "packed"], ["low", "array", "list", "adaptive"]
 
@@ -25,8 +24,8 @@ class PlacementTest(harness.RamsliceTest):
 
     def check_end(self):
         dev.write(POLICY, "stock")
-        if LOW.exists():
-            dev.write(LOW, 8)
+        if placement_workload.LOW.exists():
+            dev.write(placement_workload.LOW, 8)
         self.assert_sane()
 
     def ids(self):

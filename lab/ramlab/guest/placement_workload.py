@@ -42,6 +42,8 @@ REQUESTS = 3
 # Pieces of work by real programs in a step
 WORKS = 2
 FILES = Path("/mnt/files")
+# How many slices the policy "low" keeps to
+LOW = dev.SYSFS / "placement/low_slices"
 # Share of memory in use, from and to: what 001, section V.B, calls light and medium
 LOADS = {"light": (0.1, 0.5), "medium": (0.3, 0.8)}
 # The kernel's unit of memory hotplug; the papers count those that could be removed
@@ -349,8 +351,13 @@ def policy():
 def choose(name, low=None):
     """From now on this policy; the kernel keeps to so many low slices, if it is "low"."""
     if low is not None:
-        dev.write(dev.SYSFS / "placement/low_slices", low)
+        dev.write(LOW, low)
     dev.write(dev.SYSFS / "placement/policy", name)
+
+
+def low_slices():
+    """How many slices "low" keeps to; None on a kernel without the policies for comparison."""
+    return int(dev.read(LOW)) if LOW.exists() else None
 
 
 def figures():
@@ -386,7 +393,7 @@ def run(name, rounds, seed, programs=False, steps=1, low=None):
             found[kind].append(under(load, share, f"{seed} {number}", packing, real))
         left = {
             "policy": policy(),
-            "low_slices": int(dev.read(dev.SYSFS / "placement/low_slices")),
+            "low_slices": low_slices(),
             "rounds": rounds,
             "programs": programs,
             "seed": seed,

@@ -19,6 +19,8 @@ from ramlab.pytest_vm import vm
 MIB_OF_EACH = 64
 # A slice of the files' pages may hold this many others, which may come and go during a test
 OTHERS = 32
+# A destination's cache is dropped so many pages at a time, the last time maybe for a single page
+DROP_BATCH = 64
 PRICES = dev.SYSFS / "price"
 # More than everything else that a slice costs
 DEAR = 10**9
@@ -272,7 +274,8 @@ class Cache(harness.RamsliceTest):
                         continue
                     predicted = done.price_predicted // DEAR
                     self.assertLessEqual(
-                        abs(done.pages_dropped - predicted), 2 * OTHERS, (thinned, predicted, done)
+                        abs(done.pages_dropped - predicted), 2 * OTHERS + DROP_BATCH,
+                        (thinned, predicted, done),
                     )
                     tried += 1
         self.assertGreater(tried, 2)

@@ -11,7 +11,8 @@ import threading
 from ramlab.guest import harness, pinned_memory, placement_workload
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE, Memory
-from ramlab.guest.placement import COMPARED, LOW, POLICY, PRODUCT, PlacementTest, policies
+from ramlab.guest.placement import COMPARED, POLICY, PRODUCT, PlacementTest, policies
+from ramlab.guest.placement_workload import LOW
 from ramlab.pytest_vm import vm
 
 STILL = (
