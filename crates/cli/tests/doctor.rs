@@ -118,7 +118,7 @@ fn json_has_the_verdict_the_evidence_and_the_gaps() {
 #[test]
 fn numbers_in_json_are_named_with_their_unit() {
     const UNITS: [&str; 6] = ["_bytes", "_mw", "_ns", "_percent", "_share", "_mw_per_gib"];
-    const PLAIN: [&str; 20] = [
+    const PLAIN: [&str; 22] = [
         "schema_version",
         "handle",
         "array",
@@ -137,6 +137,8 @@ fn numbers_in_json_are_named_with_their_unit() {
         "initiator",
         "latency_tables",
         "modules",
+        "modules_said_interleaved",
+        "unused_mappings",
         "parts",
         "blocks",
     ];

@@ -72,6 +72,9 @@ fn write_all(root: &SystemRoot, directory: &Path) -> Result<CaptureSummary, Root
             ReadEntry::Directory(names) => {
                 notes.directories.insert(path, names);
             }
+            ReadEntry::Link(target) => {
+                notes.links.insert(path, target);
+            }
             ReadEntry::File(bytes) => {
                 if let Some(parent) = target.parent() {
                     make_directory(parent)?;

@@ -5,12 +5,12 @@ use serde::Serialize;
 
 use crate::acpi::PowerNode;
 use crate::address_range::covered;
-use crate::checks::{domains, mapped_bytes};
 use crate::findings::{MachineFindings, VirtualVerdict};
 use crate::interleave::sets;
 use crate::layout::{MemoryLayout, ModuleGroup};
 use crate::read_inputs::{DMI_TABLE, HMAT, MEMINFO, MPST, SRAT};
-use crate::smbios::MemoryDevice;
+use crate::sizes::{domains, mapped_bytes};
+use crate::smbios::{MemoryDevice, MemoryRole};
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -30,6 +30,8 @@ pub fn evidence(findings: &MachineFindings, layout: &MemoryLayout) -> Vec<Eviden
     let mut out = Vec::new();
     let mut add = |input, path: &str, says: String, so: &str| {
         let path = format!("/{}", path.trim_start_matches('/'));
+        // Whatever is in a table or file: no control characters reach the screen.
+        let says = says.replace(|c: char| c.is_control(), " ");
         out.push(EvidenceLine { input, path, says, so: so.to_owned() });
     };
     let machine = &findings.virtual_machine;
@@ -99,6 +101,11 @@ pub fn evidence(findings: &MachineFindings, layout: &MemoryLayout) -> Vec<Eviden
             add("kinds of memory", HMAT, says, "no DRAM is a cache of other memory");
         }
     }
+    for cache in &findings.side_caches {
+        let path = format!("sys/devices/system/node/{}/memory_side_cache", cache.node);
+        let says = format!("{} of memory-side cache before {}", cache.size_bytes, cache.node);
+        add("kinds of memory", &path, says, "what is behind it need not be DRAM");
+    }
     for memory in &findings.cxl {
         let size =
             memory.size_bytes.map_or_else(|| "unknown size".to_owned(), |size| size.to_string());
@@ -112,7 +119,9 @@ pub fn evidence(findings: &MachineFindings, layout: &MemoryLayout) -> Vec<Eviden
     for device in &findings.dax {
         let says =
             device.size_bytes.map_or_else(|| "unknown size".to_owned(), |size| size.to_string());
-        let so = if device.managed {
+        let so = if device.persistent {
+            "persistent memory: not counted"
+        } else if device.managed {
             "the kernel has it as memory"
         } else {
             "set aside: not to be packed"
@@ -171,9 +180,8 @@ pub fn evidence(findings: &MachineFindings, layout: &MemoryLayout) -> Vec<Eviden
 
 fn smbios(findings: &MachineFindings, add: &mut impl FnMut(&'static str, &str, String, &str)) {
     let Some(smbios) = &findings.smbios else { return };
-    let alike = |module: &MemoryDevice| {
-        (module.size_bytes, module.type_name, module.ranks, module.persistent)
-    };
+    let alike =
+        |module: &MemoryDevice| (module.size_bytes, module.type_name, module.ranks, module.role);
     for modules in together(smbios.devices.iter().collect(), |module| alike(module)) {
         let first = modules[0];
         let ranks = match first.ranks {
@@ -181,8 +189,9 @@ fn smbios(findings: &MachineFindings, add: &mut impl FnMut(&'static str, &str, S
             Some(1) => "1 rank".to_owned(),
             Some(ranks) => format!("{ranks} ranks"),
         };
-        let so = match (first.persistent, first.dram.parts_of_a_rank()) {
-            (true, _) => "no DRAM: not counted",
+        let so = match (first.role, first.dram.parts_of_a_rank()) {
+            (MemoryRole::Persistent, _) => "persistent memory: not counted",
+            (MemoryRole::Other, _) => "no system memory: not counted",
             (_, 1) => "powers down by whole ranks",
             _ => "may power down parts of a rank",
         };
@@ -192,6 +201,21 @@ fn smbios(findings: &MachineFindings, add: &mut impl FnMut(&'static str, &str, S
     }
     if smbios.empty_sockets > 0 {
         add("module", DMI_TABLE, format!("{} sockets are empty", smbios.empty_sockets), "");
+    }
+    for array in smbios.arrays.iter().filter(|array| array.system_memory) {
+        let modules = || findings.modules().filter(|module| module.array == array.handle);
+        let size: Bytes = modules().filter_map(|module| module.size_bytes).sum();
+        let over = array.capacity_bytes.is_some_and(|most| size > most);
+        if over || modules().count() > usize::from(array.sockets) {
+            let most =
+                array.capacity_bytes.map_or_else(String::new, |most| format!(" at most {most} in"));
+            let says = format!(
+                "{most} {} sockets (type 16), with {} modules of {size}",
+                array.sockets,
+                modules().count()
+            );
+            add("module", DMI_TABLE, says.trim().to_owned(), "the modules count");
+        }
     }
     if let Some(mapped) = mapped_bytes(findings) {
         let widths = smbios.array_mappings.iter().filter_map(|mapping| mapping.partition_width);
@@ -209,10 +233,19 @@ fn smbios(findings: &MachineFindings, add: &mut impl FnMut(&'static str, &str, S
         let says = format!("{range} (type 20): {}", names(set.modules.iter().cloned()));
         let so = if set.modules.len() > 1 {
             "interleaved: powered down together"
+        } else if set.is_open() {
+            "interleaved by its position, with addresses of its own"
         } else {
             "a module by itself"
         };
         add("addresses", DMI_TABLE, says, so);
+    }
+    if smbios.unused_mappings > 0 {
+        let says = format!(
+            "{} mappings of empty sockets or without addresses (types 19 and 20)",
+            smbios.unused_mappings
+        );
+        add("addresses", DMI_TABLE, says, "not counted");
     }
     if !smbios.errors.is_empty() {
         add(

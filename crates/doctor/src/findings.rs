@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::acpi::{HmatTable, MpstTable, SratTable};
 use crate::address_range::AddressRange;
 use crate::root::ReadProblem;
-use crate::smbios::{DramKind, SmbiosTable};
+use crate::smbios::{DramKind, MemoryRole, SmbiosTable};
 
 /// Everything that the inputs say. Information that an input lacks is in `gaps`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -25,6 +25,8 @@ pub struct MachineFindings {
     pub srat: Option<SratTable>,
     /// Kinds of memory.
     pub hmat: Option<HmatTable>,
+    /// Memory-side caches in sysfs.
+    pub side_caches: Vec<SideCache>,
     /// Virtual machine or not, and who says so.
     pub virtual_machine: VirtualMachine,
     /// By what memory can be given back to a hypervisor.
@@ -111,6 +113,15 @@ pub struct EdacModule {
     pub location: Option<String>,
 }
 
+/// A cache of DRAM in front of other memory, as sysfs shows it for a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SideCache {
+    /// The node, as in `node0`.
+    pub node: String,
+    /// The size of all its levels.
+    pub size_bytes: Bytes,
+}
+
 /// A CXL region or memory device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CxlMemory {
@@ -137,6 +148,8 @@ pub struct DaxDevice {
     pub target_node: Option<String>,
     /// Its driver is `kmem`, which makes it the kernel's memory.
     pub managed: bool,
+    /// It is on a bus of persistent memory.
+    pub persistent: bool,
 }
 
 /// The board.
@@ -236,6 +249,9 @@ pub struct InputGap {
     pub path: String,
     /// What is wrong; empty if the kind says it all.
     pub detail: String,
+    /// The two statements that cannot both be true, if it is a contradiction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statements: Option<[String; 2]>,
     /// What the input would have shown.
     pub would_tell: &'static str,
     /// It could have made the verdict narrower.
@@ -250,9 +266,17 @@ impl InputGap {
             input,
             path: format!("/{path}"),
             detail: String::new(),
+            statements: None,
             would_tell,
             widens: false,
         }
+    }
+
+    /// The same with two statements that cannot both be true.
+    #[must_use]
+    pub fn between(self, statements: [String; 2]) -> Self {
+        let detail = statements.join(", but ");
+        Self { detail, statements: Some(statements), ..self }
     }
 
     /// The same with what is wrong.
@@ -265,7 +289,8 @@ impl InputGap {
 impl MachineFindings {
     /// Modules that are DRAM.
     pub fn modules(&self) -> impl Iterator<Item = &crate::smbios::MemoryDevice> {
-        self.smbios.iter().flat_map(|smbios| &smbios.devices).filter(|device| !device.persistent)
+        let devices = self.smbios.iter().flat_map(|smbios| &smbios.devices);
+        devices.filter(|device| device.role == MemoryRole::Dram)
     }
 
     /// Whether something said that its input is damaged or contradictory.

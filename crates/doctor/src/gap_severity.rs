@@ -20,6 +20,8 @@ pub(crate) fn weigh(
             (_, "cpuinfo" | "DMI names") => machine != VirtualVerdict::No,
             _ if by_nodes => false,
             (GapKind::Absent, "MPST") => verdict.kind == VerdictKind::Possible,
+            // A note on how it was read.
+            (GapKind::Silent, "MPST") => false,
             (_, "MPST" | "SMBIOS") => true,
             (_, "meminfo" | "EDAC" | "device tree") => findings.smbios.is_none(),
             (_, "SRAT") => findings.srat.is_none() && verdict.kind == VerdictKind::Possible,

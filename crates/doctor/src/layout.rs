@@ -5,12 +5,13 @@ use ramslice_types::Bytes;
 use serde::Serialize;
 
 use crate::address_range::{AddressRange, covered};
-use crate::checks::{
-    cache_bytes, cxl_bytes, domains, has_cache, mapped_bytes, module_bytes, set_aside_bytes,
-};
 use crate::findings::{GapKind, InputGap, MachineFindings};
 use crate::interleave::{InterleaveSet, sets};
 use crate::read_inputs::{DMI_TABLE, SHOWS_SMBIOS};
+use crate::sizes::{
+    SratDomain, cache_bytes, cxl_bytes, domains, edac_bytes, has_cache, mapped_bytes, module_bytes,
+    set_aside_bytes,
+};
 use crate::smbios::{DramKind, MemoryDevice};
 
 /// Ranks of a module that does not report them: more than any module has by itself.
@@ -51,6 +52,9 @@ pub struct MemoryLayout {
     pub groups: Vec<ModuleGroup>,
     /// The parts come from type 20; otherwise they are the finest that are possible.
     pub interleaving_known: bool,
+    /// Modules that are interleaved by their positions, but have addresses of their own: they count
+    /// one by one.
+    pub modules_said_interleaved: usize,
     /// DRAM of these that is a cache of other memory, which has no addresses: not in the totals.
     pub cache_bytes: Bytes,
     /// Of these, DRAM that is set aside for direct access and cannot be packed: not in the totals.
@@ -93,10 +97,28 @@ pub(crate) fn layout(findings: &MachineFindings) -> (MemoryLayout, Vec<InputGap>
     };
     let modules: Vec<&MemoryDevice> = findings.modules().collect();
     let sets = if findings.is_doubtful("interleaving") { Vec::new() } else { sets(findings) };
+    let open: Vec<&InterleaveSet> = sets.iter().filter(|set| set.is_open()).collect();
+    // One alone has no other to be interleaved with.
+    let said = if open.len() > 1 { open.len() } else { 0 };
     let mut out = MemoryLayout {
-        interleaving_known: !sets.is_empty() || modules.len() == 1,
+        interleaving_known: !sets.is_empty() && said == 0 || modules.len() == 1,
+        modules_said_interleaved: said,
         ..MemoryLayout::default()
     };
+    if let (Some(first), 2..) = (open.first(), said) {
+        silent(&format!(
+            "which modules share addresses: {said} ({} is the first) are interleaved by their \
+             positions, but each has addresses of its own (type 20)",
+            first.names()
+        ));
+    }
+    let unsized_module = modules.iter().find(|module| module.size_bytes.is_none());
+    if let Some(module) = unsized_module {
+        silent(&format!(
+            "the size of {} (type 17): the sum of the modules is no bound here",
+            module.name()
+        ));
+    }
     if !sets.is_empty() {
         out.groups = sets.iter().map(|set| of_set(set, &modules)).collect();
     } else if module_bytes(findings).is_some() {
@@ -114,9 +136,7 @@ pub(crate) fn layout(findings: &MachineFindings) -> (MemoryLayout, Vec<InputGap>
         silent("modules and their kind: the finest that any DRAM has is taken, an eighth");
         let domains = domains(findings);
         let ranges = |at: usize| {
-            domains
-                .get(at)
-                .map_or_else(Vec::new, |domain: &crate::checks::SratDomain| domain.ranges.clone())
+            domains.get(at).map_or_else(Vec::new, |domain: &SratDomain| domain.ranges.clone())
         };
         out.groups = (0..domains.len().max(1))
             .map(|at| {
@@ -148,42 +168,40 @@ pub(crate) fn layout(findings: &MachineFindings) -> (MemoryLayout, Vec<InputGap>
     (out, gaps)
 }
 
-/// The least and the most that inputs give.
+/// The least and the most that inputs give. Whatever the others say, there is no more than the
+/// modules have, and nothing but they is DRAM.
 fn totals(findings: &MachineFindings, out: &mut MemoryLayout) {
     let cxl = cxl_bytes(findings);
-    let seen: Bytes = findings.edac.iter().filter_map(|module| module.size_bytes).sum();
     (out.cache_bytes, out.set_aside_bytes) = (cache_bytes(findings), set_aside_bytes(findings));
     let dram = |size: Bytes| {
         (size.saturating_sub(out.cache_bytes) + cxl).saturating_sub(out.set_aside_bytes)
     };
     // Behind a cache, addresses and what the kernel has may be of other memory than DRAM.
     let behind = has_cache(findings);
-    let mapped = mapped_bytes(findings).filter(|_| !behind);
-    let of_firmware: Vec<Bytes> =
-        [module_bytes(findings), mapped, (seen > Bytes::ZERO).then_some(seen)]
-            .into_iter()
-            .flatten()
-            .map(dram)
-            .collect();
+    let modules = module_bytes(findings).map(dram);
+    let mapped = mapped_bytes(findings).filter(|_| !behind).map(dram);
+    let seen = edac_bytes(findings).filter(|seen| *seen > Bytes::ZERO).map(dram);
+    let of_firmware: Vec<Bytes> = [modules, mapped, seen].into_iter().flatten().collect();
     let doubtful = findings.is_doubtful("memory size");
     // What firmware keeps for itself is missing from the kernel's figure, so this one only counts
     // in need. It has neither what is a cache nor what is set aside.
-    let of_kernel = findings.mem_total_bytes.filter(|_| !behind || of_firmware.is_empty());
+    let of_kernel = findings.mem_total_bytes.filter(|_| !behind);
     let all = of_firmware.iter().copied().chain(of_kernel);
     (out.low_total_bytes, out.high_total_bytes) = match of_firmware.first() {
         Some(&first) if !doubtful => (Some(first), Some(first)),
         _ => (all.clone().min(), all.max()),
     };
+    if let Some(most) = modules {
+        out.high_total_bytes = Some(most);
+        out.low_total_bytes = out.low_total_bytes.map(|least| least.min(most));
+    }
 }
 
 fn of_set(set: &InterleaveSet, modules: &[&MemoryDevice]) -> ModuleGroup {
     let members: Vec<&MemoryDevice> =
         modules.iter().copied().filter(|module| set.handles.contains(&module.handle)).collect();
-    ModuleGroup {
-        ranges: set.ranges.clone(),
-        size_bytes: covered(&set.ranges),
-        ..of_modules(&members)
-    }
+    let size_bytes = set.size().unwrap_or_else(|| set.span());
+    ModuleGroup { ranges: set.ranges.clone(), size_bytes, ..of_modules(&members) }
 }
 
 /// Modules that share addresses. Ranks need not be interleaved even if modules are, so as many

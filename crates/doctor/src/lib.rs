@@ -8,16 +8,18 @@
 pub mod acpi;
 mod address_range;
 mod capture;
-mod checks;
+mod contradictions;
 mod evidence;
 mod findings;
 mod gap_severity;
+mod hole;
 mod interleave;
 mod layout;
 mod platform;
 mod power_rate;
 mod read_inputs;
 mod root;
+mod sizes;
 mod slices;
 pub mod smbios;
 mod sysfs;
@@ -31,7 +33,8 @@ pub use capture::{CaptureSummary, capture};
 pub use evidence::{EvidenceLine, evidence};
 pub use findings::{
     CxlMemory, DaxDevice, DeviceTree, EdacModule, GapKind, HotplugFindings, InputGap,
-    MachineFindings, MemoryReturn, RamsliceFindings, VirtualMachine, VirtualSign, VirtualVerdict,
+    MachineFindings, MemoryReturn, RamsliceFindings, SideCache, VirtualMachine, VirtualSign,
+    VirtualVerdict,
 };
 pub use layout::{MemoryLayout, ModuleGroup};
 pub use power_rate::{MwPerGib, MwPerGibError, PowerSaving};
@@ -61,7 +64,7 @@ pub fn examine(root: &SystemRoot, rate: Option<MwPerGib>) -> DoctorReport {
 
 /// Concludes from findings.
 pub fn conclude(mut findings: MachineFindings, rate: Option<MwPerGib>) -> DoctorReport {
-    checks::check(&mut findings);
+    contradictions::find(&mut findings);
     let (verdict, layout) = verdict::verdict(&mut findings, rate);
     let mut gaps = std::mem::take(&mut findings.gaps);
     gap_severity::weigh(&findings, &verdict, &mut gaps);

@@ -39,11 +39,7 @@ const VIRTUAL_NAMES: [(&str, &str); 17] = [
 /// gap there.
 pub(crate) fn device_tree(root: &SystemRoot, out: &mut MachineFindings) {
     let model = root.text(&format!("{DEVICE_TREE}/model"));
-    let compatible = root.bytes(&format!("{DEVICE_TREE}/compatible"));
-    let names = |bytes: Vec<u8>| -> Vec<String> {
-        let texts = bytes.split(|&byte| byte == 0).filter(|text| !text.is_empty());
-        texts.map(|text| String::from_utf8_lossy(text).into_owned()).collect()
-    };
+    let compatible = root.texts(&format!("{DEVICE_TREE}/compatible"));
     match (model, compatible) {
         (Err(ReadProblem::Absent), Err(ReadProblem::Absent)) => {
             if out.smbios.is_none() && out.srat.is_none() {
@@ -52,7 +48,7 @@ pub(crate) fn device_tree(root: &SystemRoot, out: &mut MachineFindings) {
             }
         }
         (model, compatible) => {
-            let compatible = compatible.map(names).unwrap_or_default();
+            let compatible = compatible.unwrap_or_default();
             out.device_tree = Some(DeviceTree { model: model.ok(), compatible });
         }
     }
@@ -67,10 +63,7 @@ pub(crate) fn virtual_machine(root: &SystemRoot, out: &mut MachineFindings) {
         hypervisor = Some(text.clone());
         signs.push(sign(XEN, format!("a hypervisor of type {text}"), Some(true), true));
     }
-    if let Ok(text) = root.text(&format!("{DEVICE_TREE}/hypervisor/compatible")) {
-        let path = format!("{DEVICE_TREE}/hypervisor/compatible");
-        signs.push(sign(&path, format!("a hypervisor compatible with {text}"), Some(true), true));
-    }
+    hypervisor_node(root, &mut signs);
     for name in out.device_tree.iter().flat_map(|tree| &tree.compatible) {
         if name == "linux,dummy-virt" || name.starts_with("qemu,") {
             signs.push(sign(DEVICE_TREE, format!("a virtual board, {name}"), Some(true), true));
@@ -134,6 +127,33 @@ pub(crate) fn virtual_machine(root: &SystemRoot, out: &mut MachineFindings) {
         out.gaps.push(gap.because(detail));
     }
     out.virtual_machine = VirtualMachine { is, hypervisor, signs };
+}
+
+/// The primary VM of Gunyah, `VMID_HLOS` in its resource manager: Android or Linux itself, which
+/// has the machine's memory one to one.
+const GUNYAH_PRIMARY: u32 = 3;
+
+/// The hypervisor that a device tree names. Gunyah, once called Haven, names itself to the primary
+/// VM, too, whose memory is the machine's own.
+fn hypervisor_node(root: &SystemRoot, signs: &mut Vec<VirtualSign>) {
+    let node = format!("{DEVICE_TREE}/hypervisor");
+    let path = format!("{node}/compatible");
+    let Ok(names) = root.texts(&path) else { return };
+    let text = names.join(", ");
+    if !names.iter().any(|name| name.contains("gunyah") || name.contains("haven")) {
+        signs.push(sign(&path, format!("a hypervisor compatible with {text}"), Some(true), true));
+        return;
+    }
+    let vmid = root.bytes(&format!("{node}/qcom,gunyah-vm/qcom,vmid")).ok();
+    let vmid = vmid.and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
+    let (says, virtual_machine) = match vmid {
+        None => (format!("Gunyah ({text}), which names itself to the primary VM, too"), None),
+        Some(GUNYAH_PRIMARY) => {
+            (format!("the primary VM of Gunyah ({text}): memory is the machine's own"), None)
+        }
+        Some(vmid) => (format!("VM {vmid} of Gunyah ({text})"), Some(true)),
+    };
+    signs.push(sign(&path, says, virtual_machine, virtual_machine.is_some()));
 }
 
 fn sign(path: &str, says: String, virtual_machine: Option<bool>, decides: bool) -> VirtualSign {

@@ -40,6 +40,7 @@ pub(crate) fn gather(root: &SystemRoot) -> MachineFindings {
     sysfs::edac(root, &mut out);
     sysfs::cxl(root, &mut out);
     sysfs::dax(root, &mut out);
+    sysfs::side_caches(root, &mut out);
     sysfs::hotplug(root, &mut out);
     sysfs::ramslice(root, &mut out);
     platform::device_tree(root, &mut out);
@@ -73,14 +74,18 @@ fn table<T>(
         }
         Ok(bytes) => {
             let (parsed, flaws) = parse(&bytes);
-            let more = flaws.len().saturating_sub(FLAWS_SHOWN);
-            let mut problems: Vec<String> =
-                flaws.iter().take(FLAWS_SHOWN).map(TableFlaw::to_string).collect();
-            if more > 0 {
-                problems.push(format!("{more} more"));
-            }
-            if !problems.is_empty() {
-                gaps.push(gap(GapKind::Damaged).because(problems.join("; ")));
+            let (notes, flaws): (Vec<TableFlaw>, Vec<TableFlaw>) =
+                flaws.into_iter().partition(|flaw| flaw.harmless);
+            for (kind, flaws) in [(GapKind::Damaged, flaws), (GapKind::Silent, notes)] {
+                let more = flaws.len().saturating_sub(FLAWS_SHOWN);
+                let mut problems: Vec<String> =
+                    flaws.iter().take(FLAWS_SHOWN).map(TableFlaw::to_string).collect();
+                if more > 0 {
+                    problems.push(format!("{more} more"));
+                }
+                if !problems.is_empty() {
+                    gaps.push(gap(kind).because(problems.join("; ")));
+                }
             }
             parsed
         }

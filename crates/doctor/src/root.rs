@@ -97,6 +97,9 @@ pub(crate) struct CaptureNotes {
     /// that is wanted of what they stand for.
     #[serde(default)]
     pub(crate) directories: BTreeMap<String, Vec<String>>,
+    /// Where links lead.
+    #[serde(default)]
+    pub(crate) links: BTreeMap<String, String>,
 }
 
 /// What was read, for a capture.
@@ -106,6 +109,8 @@ pub(crate) enum ReadEntry {
     File(Vec<u8>),
     /// A directory and the names in it.
     Directory(Vec<String>),
+    /// A link and where it leads.
+    Link(String),
     /// Neither.
     Problem(ReadProblem),
 }
@@ -145,10 +150,33 @@ impl SystemRoot {
         result
     }
 
-    /// A file's text, without blanks around it.
+    /// A file's text, without blanks around it. Control characters but line ends and tabs become
+    /// blanks: device trees separate and end texts by zeros.
     pub fn text(&self, path: &str) -> Result<String, ReadProblem> {
         let bytes = self.bytes(path)?;
-        Ok(String::from_utf8_lossy(&bytes).trim_matches(['\0', ' ', '\n', '\t']).to_owned())
+        let unprintable = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+        Ok(String::from_utf8_lossy(&bytes).replace(unprintable, " ").trim().to_owned())
+    }
+
+    /// The texts of a file that separates them by zeros, as device trees do.
+    pub fn texts(&self, path: &str) -> Result<Vec<String>, ReadProblem> {
+        let bytes = self.bytes(path)?;
+        let texts = bytes.split(|&byte| byte == 0).map(|text| {
+            String::from_utf8_lossy(text).replace(|c: char| c.is_control(), " ").trim().to_owned()
+        });
+        Ok(texts.filter(|text| !text.is_empty()).collect())
+    }
+
+    /// Where a link leads, as it is written in it.
+    pub fn link(&self, path: &str) -> Result<String, ReadProblem> {
+        let result = self.noted(path).and_then(|()| match self.notes.links.get(path) {
+            Some(target) => Ok(target.clone()),
+            None => self.read_link(path),
+        });
+        debug!(path, ok = result.is_ok(), "link");
+        let seen = result.clone().map_or_else(ReadEntry::Problem, ReadEntry::Link);
+        self.seen.borrow_mut().insert(path.to_owned(), seen);
+        result
     }
 
     /// The names in a directory, sorted so that numbers are in order.
@@ -197,6 +225,14 @@ impl SystemRoot {
                 .map_or(ReadProblem::Unreadable, |raw| problem(Errno::from_raw_os_error(raw)))
         })?;
         if bytes.len() as u64 > LARGEST { Err(ReadProblem::Unreadable) } else { Ok(bytes) }
+    }
+
+    fn read_link(&self, path: &str) -> Result<String, ReadProblem> {
+        let (parent, name) = path.rsplit_once('/').unwrap_or((".", path));
+        let parent = self.open_at(parent, OFlags::DIRECTORY)?;
+        // What is no link leads nowhere.
+        let target = rustix::fs::readlinkat(parent, name, Vec::new()).map_err(problem)?;
+        Ok(target.to_string_lossy().into_owned())
     }
 
     fn entries(&self, path: &str) -> Result<Vec<String>, ReadProblem> {

@@ -5,7 +5,7 @@ use ramslice_types::Bytes;
 use crate::address_range::{AddressRange, merged};
 use crate::findings::{
     CxlMemory, DaxDevice, EdacModule, GapKind, HotplugFindings, InputGap, MachineFindings,
-    RamsliceFindings,
+    RamsliceFindings, SideCache,
 };
 use crate::root::{ReadProblem, SystemRoot};
 use crate::smbios::DramKind;
@@ -14,6 +14,7 @@ const EDAC: &str = "sys/devices/system/edac/mc";
 const CXL: &str = "sys/bus/cxl/devices";
 const DAX: &str = "sys/bus/dax/devices";
 const DAX_MANAGED: &str = "sys/bus/dax/drivers/kmem";
+const NODE: &str = "sys/devices/system/node";
 const MEMORY: &str = "sys/devices/system/memory";
 const RAMSLICE: &str = "sys/kernel/mm/ramslice";
 
@@ -145,7 +146,30 @@ pub(crate) fn dax(root: &SystemRoot, out: &mut MachineFindings) {
         let managed = managed.contains(&name);
         let size_bytes = size(root, out, "DAX", &format!("{DAX}/{name}/size"), 1);
         let target_node = root.text(&format!("{DAX}/{name}/target_node")).ok();
-        out.dax.push(DaxDevice { name, size_bytes, target_node, managed });
+        // Devices of persistent memory hang below their bus: .../ndbus0/region0/dax0.0
+        let place = root.link(&format!("{DAX}/{name}")).unwrap_or_default();
+        let persistent = place.split('/').any(|part| numbered(part, "ndbus"));
+        out.dax.push(DaxDevice { name, size_bytes, target_node, managed, persistent });
+    }
+}
+
+/// Memory-side caches by node: all users may read them, unlike HMAT. Few machines have any, so that
+/// none is no gap.
+pub(crate) fn side_caches(root: &SystemRoot, out: &mut MachineFindings) {
+    for node in
+        root.list(NODE).unwrap_or_default().into_iter().filter(|name| numbered(name, "node"))
+    {
+        let directory = format!("{NODE}/{node}/memory_side_cache");
+        let levels = root.list(&directory).unwrap_or_default();
+        let mut size_bytes = Bytes::ZERO;
+        for level in levels.iter().filter(|name| numbered(name, "index")) {
+            let size =
+                size(root, out, "memory-side cache", &format!("{directory}/{level}/size"), 1);
+            size_bytes += size.unwrap_or_default();
+        }
+        if size_bytes > Bytes::ZERO {
+            out.side_caches.push(SideCache { node, size_bytes });
+        }
     }
 }
 

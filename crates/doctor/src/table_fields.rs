@@ -49,12 +49,19 @@ pub struct TableFlaw {
     pub at: usize,
     /// What is wrong there.
     pub what: String,
+    /// It is read nevertheless, as other programs do: no damage.
+    pub harmless: bool,
 }
 
 impl TableFlaw {
     /// A flaw at an offset.
     pub fn new(at: usize, what: impl Into<String>) -> Self {
-        Self { at, what: what.into() }
+        Self { at, what: what.into(), harmless: false }
+    }
+
+    /// What a table leaves out, and is known from elsewhere in it.
+    pub fn note(at: usize, what: impl Into<String>) -> Self {
+        Self { harmless: true, ..Self::new(at, what) }
     }
 }
 

@@ -6,8 +6,10 @@ use serde::Serialize;
 use crate::acpi::{AcpiPowerState, MpstTable};
 use crate::address_range::{AddressRange, covered};
 use crate::findings::{GapKind, InputGap, MachineFindings, VirtualVerdict};
+use crate::hole::rounded;
 use crate::layout::{MemoryLayout, layout};
 use crate::power_rate::{MwPerGib, PowerSaving};
+use crate::sizes::{has_cache, mapped_ranges, module_bytes};
 use crate::slices::{DEFAULT_SLICE, SliceAdvice, advise};
 
 /// Of what kind the verdict is.
@@ -175,7 +177,9 @@ fn power_nodes(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVer
     let lowest_is_managed =
         all.iter().map(|range| range.start_bytes).min() == Some(0) || !unmanaged;
     let kept = stays.filter(|_| lowest_is_managed).map_or(Bytes::ZERO, |node| node.size());
-    let high_bytes = covered(&all).saturating_sub(kept);
+    // However many addresses nodes have, there is no more than the modules.
+    let most = parts.high_total_bytes.unwrap_or(Bytes(u64::MAX)).min(covered(&all));
+    let high_bytes = most.saturating_sub(kept);
     let doubtful = ["MPST", "memory size"].iter().any(|input| findings.is_doubtful(input))
         || findings.virtual_machine.is != VirtualVerdict::No;
     let low_bytes = if doubtful { Bytes::ZERO } else { high_bytes };
@@ -232,13 +236,18 @@ fn power_nodes(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVer
 /// Where only the modules are known, or less.
 fn modules(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict {
     let (Some(high_bytes), Some(group)) = (parts.most(), parts.unit()) else {
-        let headline = "No verdict: no input says what memory this machine has.";
+        let headline = if has_cache(findings) {
+            "No verdict: DRAM is a cache of other memory here, so that what the kernel has need not \
+             be DRAM, and no input says what DRAM there is."
+        } else {
+            "No verdict: no input says what memory this machine has."
+        };
         let slice = SliceAdvice::none("nothing is known of the memory");
         return empty(VerdictKind::Unknown, headline.to_owned(), slice);
     };
     // A table that is there but cannot be read may name power nodes.
-    let nodes_open =
-        findings.gaps.iter().any(|gap| gap.input == "MPST" && gap.kind != GapKind::Absent);
+    let unusable = |kind| !matches!(kind, GapKind::Absent | GapKind::Silent);
+    let nodes_open = findings.gaps.iter().any(|gap| gap.input == "MPST" && unusable(gap.kind));
     let total = parts.high_total_bytes.unwrap_or_default();
     let high_bytes = if nodes_open { total } else { high_bytes };
     if total == Bytes::ZERO && left_out(parts).is_some() {
@@ -278,7 +287,10 @@ fn modules(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict
         return out;
     }
     let map = address_map(findings);
-    let whole = |group: &&crate::layout::ModuleGroup| group.parts == 1 && !group.ranges.is_empty();
+    // Modules that share the addresses of one of them reach further than these.
+    let whole = |group: &&crate::layout::ModuleGroup| {
+        group.parts == 1 && !group.ranges.is_empty() && covered(&group.ranges) == group.size_bytes
+    };
     let known = parts.groups.iter().all(|group| whole(&group));
     let ranges: Vec<Vec<AddressRange>> =
         parts.groups.iter().map(|group| group.ranges.clone()).collect();
@@ -318,7 +330,14 @@ fn modules(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict
         group.unit(),
         group.part
     ));
-    if !parts.interleaving_known {
+    if parts.modules_said_interleaved > 0 {
+        out.because.push(format!(
+            "Firmware says that {} modules are interleaved, but gives each addresses of its own: \
+             likely they are, and then no slice is a module of its own; the high end is for the \
+             case that they are not.",
+            parts.modules_said_interleaved
+        ));
+    } else if !parts.interleaving_known {
         out.because.push(
             "How addresses are interleaved is not known. If they change over all modules every \
              few KiB, as is usual, no slice is a module of its own."
@@ -346,11 +365,8 @@ fn left_out(parts: &MemoryLayout) -> Option<String> {
 /// Where memory is, by the best table there is.
 fn address_map(findings: &MachineFindings) -> Vec<AddressRange> {
     let of_smbios = || {
-        findings
-            .smbios
-            .iter()
-            .flat_map(|smbios| &smbios.array_mappings)
-            .map(|mapping| mapping.range)
+        let ranges = mapped_ranges(findings);
+        module_bytes(findings).map_or_else(|| ranges.clone(), |memory| rounded(&ranges, memory))
     };
     let of_srat = || {
         let memory = findings.srat.iter().flat_map(|srat| &srat.memory);
@@ -358,7 +374,7 @@ fn address_map(findings: &MachineFindings) -> Vec<AddressRange> {
     };
     let of_blocks = || findings.hotplug.iter().flat_map(|hotplug| hotplug.ranges.clone());
     // Blocks show the hole below 4 GiB, which type 19 often leaves out.
-    [of_blocks().collect(), of_srat().collect(), of_smbios().collect::<Vec<_>>()]
+    [of_blocks().collect(), of_srat().collect(), of_smbios()]
         .into_iter()
         .find(|ranges| !ranges.is_empty())
         .unwrap_or_default()

@@ -26,6 +26,12 @@ fn widened_by(report: &DoctorReport, words: &str) -> bool {
     report.gaps.iter().any(|gap| gap.widens && gap.detail.contains(words))
 }
 
+/// What cannot both be true.
+fn contradictions(report: &DoctorReport) -> Vec<&str> {
+    let kind = GapKind::Contradictory;
+    report.gaps.iter().filter(|gap| gap.kind == kind).map(|gap| gap.detail.as_str()).collect()
+}
+
 /// 16 GiB of LPDDR5 in two channels, the hole below 4 GiB, eight power nodes of 2 GiB of DRAM.
 fn laptop() -> TestMachine {
     let dmi = SmbiosBuilder::default()
@@ -227,7 +233,7 @@ fn an_unreadable_table_of_nodes_is_no_proof_of_nothing() {
 
 /// As some real firmware has it.
 #[test]
-fn a_place_in_an_interleave_with_addresses_of_ones_own_is_a_contradiction() {
+fn a_place_in_an_interleave_with_addresses_of_ones_own_leaves_it_open() {
     let dmi = SmbiosBuilder::default()
         .array(1, 16 * GIB, 2)
         .module(2, 1, 8 * GIB, DDR4, 2, "DIMM1")
@@ -235,9 +241,11 @@ fn a_place_in_an_interleave_with_addresses_of_ones_own_is_a_contradiction() {
         .module_range(4, 2, 0, 8 * GIB, 1)
         .module_range(5, 3, 8 * GIB, 8 * GIB, 2);
     let report = TestMachine::physical(15 * GIB).dmi(dmi).report(None);
-    assert!(widened_by(&report, "2 modules (DIMM1 is the first)"), "{:?}", report.gaps);
+    assert!(widened_by(&report, "2 (DIMM1 is the first) are interleaved"), "{:?}", report.gaps);
+    assert_eq!(contradictions(&report), [""; 0]);
     assert!(!report.layout.interleaving_known);
     assert_eq!(power_down_gib(&report), (0.0, 12.0));
+    assert!(report.verdict.because.iter().any(|text| text.contains("likely they are")));
 }
 
 #[test]
@@ -309,20 +317,26 @@ fn sizes_that_agree_are_no_contradiction() {
 }
 
 #[test]
-fn contradictory_sizes_are_reported_and_widen_the_verdict() {
+fn contradictory_sizes_are_reported_and_modules_are_the_bound() {
     let agreed = power_down_gib(&sizes(64, 16, 16, 15)).1;
     for (report, words) in [
-        (sizes(64, 16, 32, 15), "addresses are for 32 GiB"),
-        (sizes(8, 16, 32, 15), "an array for at most 8 GiB"),
+        (sizes(64, 16, 32, 15), "addresses are for 32 GiB (type 19)"),
         (sizes(64, 16, 32, 24), "the kernel manages 24 GiB"),
     ] {
         assert!(widened_by(&report, words), "{words}: {:?}", report.gaps);
-        assert!(power_down_gib(&report).1 > agreed);
-        assert!(power_down_gib(&report).0.abs() < f64::EPSILON);
+        assert_eq!(power_down_gib(&report), (0.0, agreed));
         let total = report.verdict.total.unwrap();
-        assert!(total.low_bytes < total.high_bytes);
-        assert!(report.verdict.headline.contains("GiB to 32 GiB"), "{}", report.verdict.headline);
+        assert_eq!(total.high_bytes, Bytes(16 * GIB));
+        assert!(total.low_bytes <= total.high_bytes);
     }
+    // A unit that was mistaken.
+    let report = sizes(64, 16, 16 << 10, 15);
+    assert_eq!(problems(&report, "addresses"), [GapKind::Damaged]);
+    assert_eq!((contradictions(&report).len(), power_down_gib(&report)), (0, (0.0, agreed)));
+    // Larger modules than the maker tried are no contradiction.
+    let report = sizes(8, 16, 16, 15);
+    assert_eq!((contradictions(&report).len(), power_down_gib(&report)), (0, (0.0, agreed)));
+    assert!(report.evidence.iter().any(|line| line.says.contains("at most 8 GiB in 2 sockets")));
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod tables;
 
 use proptest::prelude::*;
 use ramslice_doctor::{
-    DoctorReport, MachineFindings, MwPerGib, VerdictKind, acpi, conclude, smbios,
+    DoctorReport, GapKind, MachineFindings, MwPerGib, VerdictKind, acpi, conclude, smbios,
 };
 use ramslice_types::Bytes;
 use tables::{DDR4, GIB, LPDDR5, PowerNodeEntry, SmbiosBuilder, mpst, srat};
@@ -58,6 +58,29 @@ fn examine(dmi: &[u8], mpst: &[u8], srat: &[u8], hmat: &[u8]) -> DoctorReport {
         assert!(verdict.kind != VerdictKind::Zero || part.high_bytes == Bytes::ZERO);
         assert!(verdict.savings.iter().all(|saving| saving.low_mw <= saving.high_mw));
     }
+    // Whatever tables say, there is no more than the modules have, or it is said that one hides it.
+    let modules: Vec<_> = report.findings.modules().map(|module| module.size_bytes).collect();
+    let sum: Option<Vec<Bytes>> = modules.iter().copied().collect();
+    if let (Some(part), false) = (verdict.power_down, modules.is_empty()) {
+        match sum {
+            Some(sizes) => {
+                let sum: Bytes = sizes.into_iter().sum();
+                assert!(part.high_bytes <= sum, "{} of {sum}", part.high_bytes);
+            }
+            None => assert!(
+                report.gaps.iter().any(|gap| gap.detail.contains("no bound here")),
+                "{:?}",
+                report.gaps
+            ),
+        }
+    }
+    for gap in report.gaps.iter().filter(|gap| gap.kind == GapKind::Contradictory) {
+        let [one, other] = gap.statements.as_ref().expect("two statements");
+        assert!(!one.is_empty() && !other.is_empty() && one != other, "{gap:?}");
+        assert!(gap.detail.contains(one) && gap.detail.contains(other), "{gap:?}");
+    }
+    let text = serde_json::to_string(&report).unwrap();
+    assert!(!text.contains("\\u0000"), "{text}");
     if let Some(size) = verdict.slice.slice_bytes {
         assert!(size.0 > 0 && size.0 % (2 << 20) == 0, "{size}");
     }
@@ -132,13 +155,9 @@ fn lengths_that_would_never_get_on_end_the_table() {
     assert_eq!(acpi::parse_srat(&tables::acpi(b"SRAT", &[0; 64])).1.len(), 1);
     assert_eq!(acpi::parse_hmat(&tables::acpi(b"HMAT", &[0; 64])).1.len(), 1);
     let mut table = nodes();
-    table[48..52].fill(0);
-    assert!(
-        acpi::parse_mpst(&table)
-            .1
-            .iter()
-            .any(|flaw| flaw.what.contains("says that it has 0 bytes"))
-    );
+    table[48..52].copy_from_slice(&1u32.to_le_bytes());
+    let flaws = acpi::parse_mpst(&table).1;
+    assert!(flaws.iter().any(|flaw| flaw.what.contains("says that it has 1 bytes")), "{flaws:?}");
 }
 
 #[test]

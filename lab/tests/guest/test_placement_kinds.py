@@ -185,7 +185,7 @@ class Reserved(GiganticPages):
                 found = dev.table(folder / "placement")
             placed, passed = (found[name] - before[name] for name in ("user_placed", "user_passed"))
             print(f"({policy}: {placed} placed, {passed} passed) ", end="", flush=True)
-            # Pageblocks are 2 MiB; what lies in blocks that were split before is not placed anew
+            # Pageblocks are 2 MiB; what lies in blocks that were split before is not placed again
             self.assertGreater(placed, size_mib // 2 // 2, policy)
             self.assertLess(passed, placed / 4, policy)
 

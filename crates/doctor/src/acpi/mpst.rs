@@ -172,6 +172,16 @@ pub fn parse(table: &[u8]) -> (Option<MpstTable>, Vec<TableFlaw>) {
         let needed = NODE as u64
             + u64::from(states) * STATE as u64
             + u64::from(components) * COMPONENT as u64;
+        // Templates that firmware's authors begin with leave it out; Linux goes by the counts, too.
+        let length = if length == 0
+            && node.part(0, usize::try_from(needed).unwrap_or(usize::MAX)).is_some()
+        {
+            let what = format!("node {number} states no length; it is read by its counts");
+            flaws.push(TableFlaw::note(at, what));
+            needed
+        } else {
+            u64::from(length)
+        };
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if (length as u64) < needed || node.part(0, length).is_none() {
             let what =

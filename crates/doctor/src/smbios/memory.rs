@@ -1,4 +1,4 @@
-//! Types 16 to 20. Offsets and codes are those of DSP0134, sections 7.17 to 7.21.
+//! Types 16 to 18. Offsets and codes are those of DSP0134, sections 7.17 to 7.19.
 
 use std::fmt;
 
@@ -6,7 +6,6 @@ use ramslice_types::Bytes;
 use serde::Serialize;
 
 use super::structures::SmbiosStructure;
-use crate::address_range::AddressRange;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -16,7 +15,7 @@ const MIB: u64 = 1 << 20;
 pub struct MemoryArray {
     /// Its handle.
     pub handle: u16,
-    /// It holds system memory (use 3), not video memory or flash.
+    /// It holds system memory or does not say; others are for video memory, flash, caches.
     pub system_memory: bool,
     /// The most that fits; `None` if not given.
     pub capacity_bytes: Option<Bytes>,
@@ -37,7 +36,8 @@ impl MemoryArray {
         };
         Some(Self {
             handle: structure.handle,
-            system_memory: fields.u8(0x05)? == 3,
+            // Use, 7.17.2: 4 video memory, 5 flash, 6 non-volatile RAM, 7 cache.
+            system_memory: !matches!(fields.u8(0x05)?, 4..=7),
             capacity_bytes,
             sockets: fields.u16(0x0d)?,
         })
@@ -73,6 +73,18 @@ impl DramKind {
     }
 }
 
+/// What a device of type 17 is to the system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryRole {
+    /// DRAM: the only one that counts.
+    Dram,
+    /// Persistent memory.
+    Persistent,
+    /// No system memory: flash, ROM, video memory, or in an array for something else.
+    Other,
+}
+
 /// A module (type 17, 7.18).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MemoryDevice {
@@ -95,8 +107,11 @@ pub struct MemoryDevice {
     pub dram: DramKind,
     /// Ranks; `None` if not given.
     pub ranks: Option<u8>,
-    /// Non-volatile memory, or memory that is not RAM: not counted.
-    pub persistent: bool,
+    /// What it is to the system.
+    pub role: MemoryRole,
+    /// Its type detail calls it non-volatile, and its technology does not say that it is DRAM.
+    #[serde(skip)]
+    pub(super) maybe_persistent: bool,
 }
 
 impl MemoryDevice {
@@ -116,9 +131,19 @@ impl MemoryDevice {
             kib if kib & 0x8000 != 0 => (true, Some(Bytes(u64::from(kib & 0x7fff) * KIB))),
             mib => (true, Some(Bytes(u64::from(mib) * MIB))),
         };
-        let (type_name, dram) = dram_type(fields.u8(0x12)?);
-        // Memory technology, 7.18.6: NVDIMM-F, NVDIMM-P, Optane. NVDIMM-N is DRAM with a backup.
-        let persistent = matches!(fields.u8(0x28), Some(5..=7)) || type_name == "non-volatile";
+        let code = fields.u8(0x12)?;
+        let (type_name, dram) = dram_type(code);
+        let technology = fields.u8(0x28);
+        let role = match (code, technology) {
+            // Video and static RAM, ROM, flash, EEPROM, FEPROM, EPROM.
+            (0x05 | 0x06 | 0x08..=0x0c, _) => MemoryRole::Other,
+            // Memory technology, 7.18.6: NVDIMM-F, NVDIMM-P, Optane. NVDIMM-N is DRAM with a backup.
+            (0x1f, _) | (_, Some(5..=7)) => MemoryRole::Persistent,
+            _ => MemoryRole::Dram,
+        };
+        // Type detail, 7.18.3, bit 12. Technology 3 and 4 are DRAM and NVDIMM-N.
+        let maybe_persistent =
+            fields.u16(0x13)? & 1 << 12 != 0 && !matches!(technology, Some(3 | 4));
         Some(Self {
             handle: structure.handle,
             array: fields.u16(0x04)?,
@@ -129,7 +154,8 @@ impl MemoryDevice {
             type_name,
             dram,
             ranks: fields.u8(0x1b).map(|byte| byte & 0x0f).filter(|&ranks| ranks > 0),
-            persistent,
+            role,
+            maybe_persistent,
         })
     }
 
@@ -143,7 +169,14 @@ impl MemoryDevice {
 fn dram_type(code: u8) -> (&'static str, DramKind) {
     match code {
         0x03 => ("DRAM", DramKind::Unknown),
+        0x05 => ("video RAM", DramKind::Unknown),
+        0x06 => ("static RAM", DramKind::Unknown),
         0x07 => ("RAM", DramKind::Unknown),
+        0x08 => ("ROM", DramKind::Unknown),
+        0x09 => ("flash", DramKind::Unknown),
+        0x0a => ("EEPROM", DramKind::Unknown),
+        0x0b => ("FEPROM", DramKind::Unknown),
+        0x0c => ("EPROM", DramKind::Unknown),
         0x0f => ("SDRAM", DramKind::Ddr),
         0x12 => ("DDR", DramKind::Ddr),
         0x13 => ("DDR2", DramKind::DdrWithOptionalPasr),
@@ -186,76 +219,6 @@ impl MemoryError {
     pub(super) fn is_error(&self) -> bool {
         self.code > 3
     }
-}
-
-/// Addresses of an array (type 19, 7.20).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ArrayMapping {
-    /// Its handle.
-    pub handle: u16,
-    /// The array.
-    pub array: u16,
-    /// The addresses.
-    pub range: AddressRange,
-    /// Devices that form one row of memory; `None` if not given.
-    pub partition_width: Option<u8>,
-}
-
-impl ArrayMapping {
-    const LENGTH: usize = 0x0f;
-
-    pub(super) fn read(structure: &SmbiosStructure<'_>) -> Option<Self> {
-        let fields = structure.fields;
-        fields.part(0, Self::LENGTH)?;
-        Some(Self {
-            handle: structure.handle,
-            array: fields.u16(0x0c)?,
-            range: addresses(structure, 0x0f)?,
-            partition_width: fields.u8(0x0e).filter(|&width| width > 0),
-        })
-    }
-}
-
-/// Addresses of a device (type 20, 7.21).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct DeviceMapping {
-    /// Its handle.
-    pub handle: u16,
-    /// The device.
-    pub device: u16,
-    /// The addresses.
-    pub range: AddressRange,
-    /// 0: not interleaved; 1, 2, ...: its place in the interleave; `None` if not given.
-    pub interleave_position: Option<u8>,
-    /// Consecutive rows that come from this device, 0 if it is not interleaved; `None` if not
-    /// given.
-    pub interleaved_data_depth: Option<u8>,
-}
-
-impl DeviceMapping {
-    const LENGTH: usize = 0x13;
-
-    pub(super) fn read(structure: &SmbiosStructure<'_>) -> Option<Self> {
-        let fields = structure.fields;
-        fields.part(0, Self::LENGTH)?;
-        Some(Self {
-            handle: structure.handle,
-            device: fields.u16(0x0c)?,
-            range: addresses(structure, 0x13)?,
-            interleave_position: fields.u8(0x11).filter(|&position| position != 0xff),
-            interleaved_data_depth: fields.u8(0x12).filter(|&depth| depth != 0xff),
-        })
-    }
-}
-
-/// First and last address: in KiB at 4 and 8, or in bytes at `extended` if both are all ones.
-fn addresses(structure: &SmbiosStructure<'_>, extended: usize) -> Option<AddressRange> {
-    let fields = structure.fields;
-    let (start, last) = match (fields.u32(0x04)?, fields.u32(0x08)?) {
-        (u32::MAX, u32::MAX) => (fields.u64(extended)?, fields.u64(extended + 8)?),
-        (start, last) => (u64::from(start) * KIB, u64::from(last) * KIB + (KIB - 1)),
-    };
-    AddressRange::sized(start, last.checked_sub(start)?.checked_add(1)?)
 }
 
 impl fmt::Display for MemoryDevice {

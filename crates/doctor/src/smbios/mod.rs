@@ -5,13 +5,16 @@
 //! structures that are longer or shorter than their version says. Here damage is reported with its
 //! place and what came before it counts.
 
+mod mapping;
 mod memory;
 mod structures;
 
 use serde::Serialize;
 
 use crate::table_fields::TableFlaw;
-pub use memory::{ArrayMapping, DeviceMapping, DramKind, MemoryArray, MemoryDevice, MemoryError};
+use mapping::MappingRead;
+pub use mapping::{ArrayMapping, DeviceMapping};
+pub use memory::{DramKind, MemoryArray, MemoryDevice, MemoryError, MemoryRole};
 pub use structures::{SmbiosStructure, structures};
 
 /// What the table says of memory.
@@ -37,6 +40,9 @@ pub struct SmbiosTable {
     pub array_mappings: Vec<ArrayMapping>,
     /// Addresses of a device (type 20).
     pub device_mappings: Vec<DeviceMapping>,
+    /// Mappings that count for nothing: of empty sockets, of what is no system memory, or without
+    /// a range.
+    pub unused_mappings: usize,
 }
 
 /// More structures of one type than any machine has: the largest have some hundred modules.
@@ -47,6 +53,7 @@ pub fn parse(table: &[u8]) -> (SmbiosTable, Vec<TableFlaw>) {
     let (structures, mut flaws) = structures(table);
     let mut out = SmbiosTable::default();
     let mut counts = [0usize; 256];
+    let mut empty_sockets = Vec::new();
     for structure in &structures {
         let count = &mut counts[usize::from(structure.kind)];
         *count += 1;
@@ -75,8 +82,8 @@ pub fn parse(table: &[u8]) -> (SmbiosTable, Vec<TableFlaw>) {
             16 => keep(&mut out.arrays, MemoryArray::read(structure)),
             17 => match MemoryDevice::read(structure) {
                 Some(device) if device.present => keep(&mut out.devices, Some(device)),
-                Some(_) => {
-                    out.empty_sockets += 1;
+                Some(device) => {
+                    empty_sockets.push(device.handle);
                     true
                 }
                 None => false,
@@ -86,8 +93,20 @@ pub fn parse(table: &[u8]) -> (SmbiosTable, Vec<TableFlaw>) {
                 Some(_) => true,
                 None => false,
             },
-            19 => keep(&mut out.array_mappings, ArrayMapping::read(structure)),
-            20 => keep(&mut out.device_mappings, DeviceMapping::read(structure)),
+            19 => map(
+                &mut out.array_mappings,
+                &mut out.unused_mappings,
+                ArrayMapping::read(structure),
+            ),
+            20 => {
+                let read = DeviceMapping::read(structure);
+                // What is said of a socket without a module need not make sense.
+                let of_empty = structure
+                    .fields
+                    .u16(0x0c)
+                    .is_some_and(|device| empty_sockets.contains(&device));
+                map(&mut out.device_mappings, &mut out.unused_mappings, read) || of_empty
+            }
             _ => true,
         };
         if !complete {
@@ -96,7 +115,56 @@ pub fn parse(table: &[u8]) -> (SmbiosTable, Vec<TableFlaw>) {
             flaws.push(TableFlaw::new(structure.at, what));
         }
     }
+    out.empty_sockets = empty_sockets.len();
+    out.tell_apart(&empty_sockets);
     (out, flaws)
+}
+
+impl SmbiosTable {
+    /// Tells DRAM from what else is listed like it, and drops mappings that are not of DRAM or
+    /// persistent memory.
+    fn tell_apart(&mut self, empty_sockets: &[u16]) {
+        let of_other_use: Vec<u16> = self
+            .arrays
+            .iter()
+            .filter(|array| !array.system_memory)
+            .map(|array| array.handle)
+            .collect();
+        for device in &mut self.devices {
+            if of_other_use.contains(&device.array) {
+                device.role = MemoryRole::Other;
+            }
+        }
+        // Some firmware calls all of its DRAM non-volatile, so this tells only where others are not.
+        let dram = || self.devices.iter().filter(|device| device.role == MemoryRole::Dram);
+        if dram().any(|device| !device.maybe_persistent) {
+            for device in &mut self.devices {
+                if device.role == MemoryRole::Dram && device.maybe_persistent {
+                    device.role = MemoryRole::Persistent;
+                }
+            }
+        }
+        let mapped = self.array_mappings.len() + self.device_mappings.len();
+        self.array_mappings.retain(|mapping| !of_other_use.contains(&mapping.array));
+        let devices = &self.devices;
+        let is_other = |handle| {
+            devices.iter().any(|device| device.handle == handle && device.role == MemoryRole::Other)
+        };
+        self.device_mappings.retain(|mapping| {
+            !empty_sockets.contains(&mapping.device) && !is_other(mapping.device)
+        });
+        self.unused_mappings += mapped - self.array_mappings.len() - self.device_mappings.len();
+    }
+}
+
+/// Keeps a mapping or counts it as unused; `false` when it is damaged.
+fn map<T>(list: &mut Vec<T>, unused: &mut usize, read: MappingRead<T>) -> bool {
+    match read {
+        MappingRead::Mapped(mapping) => list.push(mapping),
+        MappingRead::Unused => *unused += 1,
+        MappingRead::Damaged => return false,
+    }
+    true
 }
 
 /// Keeps what was read; `false` when nothing was.

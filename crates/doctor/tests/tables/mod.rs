@@ -37,7 +37,12 @@ impl SmbiosBuilder {
 
     /// Type 16: system memory for at most `capacity`.
     pub(crate) fn array(self, handle: u16, capacity: u64, sockets: u16) -> Self {
-        let mut fields = vec![3, 3, 3];
+        self.array_for(handle, 3, capacity, sockets)
+    }
+
+    /// Type 16 with a use (7.17.2).
+    pub(crate) fn array_for(self, handle: u16, r#use: u8, capacity: u64, sockets: u16) -> Self {
+        let mut fields = vec![3, r#use, 3];
         fields.extend(0x8000_0000u32.to_le_bytes());
         fields.extend(0xfffeu16.to_le_bytes());
         fields.extend(sockets.to_le_bytes());
@@ -55,14 +60,63 @@ impl SmbiosBuilder {
         ranks: u8,
         name: &str,
     ) -> Self {
+        let mib = u32::try_from(size / MIB).unwrap();
+        let short = u16::try_from(mib).map_or(0x7fff, |mib| mib.min(0x7fff));
+        self.device(handle, array, (short, mib), (kind, 0, ranks), name)
+    }
+
+    /// Type 17 with a type detail (7.18.3).
+    pub(crate) fn module_with_detail(
+        self,
+        handle: u16,
+        array: u16,
+        size: u64,
+        kind: u8,
+        detail: u16,
+        name: &str,
+    ) -> Self {
+        self.device(
+            handle,
+            array,
+            (0x7fff, u32::try_from(size / MIB).unwrap()),
+            (kind, detail, 1),
+            name,
+        )
+    }
+
+    /// Type 17: a module that does not say how large it is.
+    pub(crate) fn module_of_unknown_size(
+        self,
+        handle: u16,
+        array: u16,
+        kind: u8,
+        name: &str,
+    ) -> Self {
+        self.device(handle, array, (0xffff, 0), (kind, 0, 1), name)
+    }
+
+    /// Type 17: a socket without a module.
+    pub(crate) fn empty_socket(self, handle: u16, array: u16) -> Self {
+        self.device(handle, array, (0, 0), (2, 0, 0), "EMPTY")
+    }
+
+    /// Type 17: sizes in its two fields, the second in MiB; kind, detail and ranks.
+    fn device(
+        self,
+        handle: u16,
+        array: u16,
+        (short, mib): (u16, u32),
+        (kind, detail, ranks): (u8, u16, u8),
+        name: &str,
+    ) -> Self {
         let mut fields = Vec::new();
         fields.extend(array.to_le_bytes());
         fields.extend([0xfe, 0xff, 64, 0, 64, 0]);
-        let mib = u32::try_from(size / MIB).unwrap();
-        fields.extend(u16::try_from(mib).map_or(0x7fff, |mib| mib.min(0x7fff)).to_le_bytes());
-        // Form factor, set, locator, bank, type, detail, speed, maker, serial, asset, part,
-        // attributes.
-        fields.extend([9, 0, 1, 0, kind, 0, 0, 0, 0, 0, 2, 0, 0, ranks]);
+        fields.extend(short.to_le_bytes());
+        // Form factor, set, locator, bank, type; speed, maker, serial, asset, part, attributes.
+        fields.extend([9, 0, 1, 0, kind]);
+        fields.extend(detail.to_le_bytes());
+        fields.extend([0, 0, 0, 2, 0, 0, ranks]);
         fields.extend(mib.to_le_bytes());
         self.add(17, handle, &fields, &[name, "SERIAL-1234"])
     }
@@ -98,6 +152,23 @@ impl SmbiosBuilder {
         fields.extend(u32::try_from((start + size) / KIB - 1).unwrap().to_le_bytes());
         fields.extend(module.to_le_bytes());
         fields.extend([0, 0, 0xff, position, u8::from(position > 0)]);
+        self.add(20, handle, &fields, &[])
+    }
+
+    /// Type 19 in KiB, first and last, whatever they are; its extended fields are all ones.
+    pub(crate) fn array_range_kib(self, handle: u16, array: u16, first: u32, last: u32) -> Self {
+        let mut fields = [first.to_le_bytes(), last.to_le_bytes()].concat();
+        fields.extend(array.to_le_bytes());
+        fields.push(1);
+        fields.extend([0xff; 16]);
+        self.add(19, handle, &fields, &[])
+    }
+
+    /// Type 20 in KiB, first and last, whatever they are.
+    pub(crate) fn module_range_kib(self, handle: u16, module: u16, first: u32, last: u32) -> Self {
+        let mut fields = [first.to_le_bytes(), last.to_le_bytes()].concat();
+        fields.extend(module.to_le_bytes());
+        fields.extend([0, 0, 0xff, 0, 0]);
         self.add(20, handle, &fields, &[])
     }
 

@@ -1,0 +1,252 @@
+//! What public dumps of real firmware have: each is a small table of the same shape.
+
+mod tables;
+
+use ramslice_doctor::{ByteInterval, DoctorReport, GapKind, VerdictKind, VirtualVerdict};
+use ramslice_types::Bytes;
+use tables::{DDR4, GIB, KIB, MIB, PowerNodeEntry, SmbiosBuilder, TestMachine, mpst, srat};
+
+const FLASH: u8 = 0x09;
+
+/// The high end, and how many contradictions were found.
+fn high_end(report: &DoctorReport) -> (Bytes, usize) {
+    let ByteInterval { low_bytes, high_bytes } = report.verdict.power_down.unwrap();
+    assert_eq!(low_bytes, Bytes::ZERO);
+    (high_bytes, contradictions(report))
+}
+
+fn contradictions(report: &DoctorReport) -> usize {
+    report.gaps.iter().filter(|gap| gap.kind == GapKind::Contradictory).count()
+}
+
+fn damaged(report: &DoctorReport) -> bool {
+    report.gaps.iter().any(|gap| gap.kind == GapKind::Damaged)
+}
+
+/// Modules of 8 GiB with one rank each, in an array with handle 1; their handles are 2, 3, ...
+fn modules(count: u16) -> SmbiosBuilder {
+    (0..count).fold(SmbiosBuilder::default().array(1, 64 * GIB, 8), |dmi, number| {
+        dmi.module(2 + number, 1, 8 * GIB, DDR4, 1, &format!("DIMM{number}"))
+    })
+}
+
+fn report(dmi: SmbiosBuilder, total_gib: u64) -> DoctorReport {
+    TestMachine::physical(total_gib * GIB * 31 / 32).dmi(dmi).report(None)
+}
+
+#[test]
+fn flash_and_arrays_of_other_uses_do_not_count() {
+    let plain = high_end(&report(modules(2), 16));
+    assert_eq!(plain, (Bytes(8 * GIB), 0));
+    let flash = modules(2).module(40, 1, 16 * MIB, FLASH, 0, "SPI ROM");
+    assert_eq!(high_end(&report(flash, 16)), plain);
+    // Video memory, use 4, with addresses of its own.
+    let video = modules(2)
+        .array_for(50, 4, 4 * GIB, 1)
+        .module(51, 50, 4 * GIB, DDR4, 1, "VIDEO")
+        .array_range(52, 50, 64 * GIB, 4 * GIB, 1)
+        .module_range(53, 51, 64 * GIB, 4 * GIB, 0);
+    let report = report(video, 16);
+    assert_eq!(high_end(&report), plain);
+    assert!(report.evidence.iter().any(|line| line.so == "no system memory: not counted"));
+}
+
+#[test]
+fn mappings_that_say_nothing_are_no_damage_and_no_memory() {
+    let with = |change: fn(SmbiosBuilder) -> SmbiosBuilder| {
+        let dmi = change(modules(2).empty_socket(30, 1))
+            .module_range(60, 2, 0, 8 * GIB, 0)
+            .module_range(61, 3, 8 * GIB, 8 * GIB, 0);
+        report(dmi, 16)
+    };
+    let changes: [fn(SmbiosBuilder) -> SmbiosBuilder; 7] = [
+        // An end of all ones, and a start.
+        |dmi| dmi.array_range_kib(4, 1, 0, u32::MAX),
+        |dmi| dmi.array_range_kib(4, 1, u32::MAX, 5),
+        // The extended fields are all ones, too.
+        |dmi| dmi.array_range_kib(4, 1, u32::MAX, u32::MAX),
+        // An empty socket at 0 to 1 KiB, and from an address to the one before it.
+        |dmi| dmi.module_range_kib(4, 30, 0, 0),
+        |dmi| dmi.module_range_kib(4, 30, 0x20_0000, 0x1f_ffff),
+        // Anything at all for an empty socket.
+        |dmi| dmi.module_range_kib(4, 30, 0, 0x10_0000),
+        |dmi| dmi.module_range_kib(4, 30, 0x20_0000, 5),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let report = with(change);
+        assert_eq!(high_end(&report), (Bytes(8 * GIB), 0), "{number}: {:?}", report.gaps);
+        assert!(!damaged(&report), "{number}: {:?}", report.gaps);
+        assert!(report.layout.interleaving_known, "{number}");
+        assert_eq!(report.findings.smbios.unwrap().unused_mappings, usize::from(number != 6));
+    }
+}
+
+#[test]
+fn a_range_that_ends_before_it_starts_is_damage_where_there_is_a_module() {
+    let report = report(modules(2).module_range_kib(4, 2, 0x20_0000, 5), 16);
+    assert!(damaged(&report), "{:?}", report.gaps);
+}
+
+#[test]
+fn the_hole_that_type_19_counts_is_no_memory() {
+    let dmi = modules(1).array_range(9, 1, 0, 35 * GIB / 4, 1);
+    let report = report(dmi, 8);
+    assert_eq!(contradictions(&report), 0, "{:?}", report.gaps);
+    assert_eq!(report.verdict.total.unwrap().high_bytes, Bytes(8 * GIB));
+}
+
+#[test]
+fn modules_with_the_same_start_and_a_position_are_interleaved() {
+    // As many addresses as one module has, and as all.
+    for size in [8 * GIB, 16 * GIB] {
+        let dmi = modules(2)
+            .array_range(9, 1, 0, 16 * GIB, 2)
+            .module_range(10, 2, 0, size, 1)
+            .module_range(11, 3, 0, size, 2);
+        let report = report(dmi, 16);
+        assert_eq!(report.verdict.kind, VerdictKind::Zero, "{:?}", report.gaps);
+        assert_eq!(contradictions(&report), 0);
+        assert!(report.layout.interleaving_known);
+        assert_eq!(report.layout.groups[0].size_bytes, Bytes(16 * GIB));
+    }
+}
+
+#[test]
+fn modules_that_share_addresses_and_deny_it_contradict_themselves() {
+    let dmi = modules(2).module_range(10, 2, 0, 16 * GIB, 0).module_range(11, 3, 0, 16 * GIB, 0);
+    let report = report(dmi, 16);
+    assert_eq!(high_end(&report), (Bytes(8 * GIB), 1), "{:?}", report.gaps);
+}
+
+#[test]
+fn smbios_without_the_hole_and_srat_with_it_agree() {
+    // Five modules in each socket; SRAT is 2 GiB further from 4 GiB on.
+    let dmi = (0..10u16).fold(modules(10), |dmi, number| {
+        dmi.module_range(60 + number, 2 + number, u64::from(number) * 8 * GIB, 8 * GIB, 0)
+    });
+    let domains = [(0, 0, 2 * GIB), (0, 4 * GIB, 38 * GIB), (1, 42 * GIB, 40 * GIB)];
+    let machine =
+        TestMachine::physical(78 * GIB).dmi(dmi).table("SRAT", &srat(&domains)).report(None);
+    assert_eq!(high_end(&machine), (Bytes(72 * GIB), 0), "{:?}", machine.gaps);
+    assert_eq!(machine.layout.groups.len(), 10);
+}
+
+#[test]
+fn ranges_a_megabyte_short_give_the_modules_size() {
+    let dmi = (0..4u16).fold(modules(4), |dmi, number| {
+        let start = u64::from(number) * 8 * GIB;
+        dmi.module_range(60 + number, 2 + number, start, 8 * GIB - MIB, 0)
+    });
+    let first = report(dmi, 32);
+    assert_eq!(high_end(&first), (Bytes(24 * GIB), 0), "{:?}", first.gaps);
+    assert_eq!(first.verdict.slice.parameter.as_deref(), Some("ramslice=8G"));
+    // Each starts where the one before it ended early.
+    let dmi = (0..4u16).fold(modules(4), |dmi, number| {
+        let size = 8 * GIB - MIB;
+        dmi.module_range(60 + number, 2 + number, u64::from(number) * size, size, 0)
+    });
+    assert_eq!(report(dmi, 32).verdict.slice.parameter.as_deref(), Some("ramslice=8G"));
+}
+
+#[test]
+fn the_detail_bit_tells_persistent_memory_only_where_others_lack_it() {
+    let optane = modules(2).module_with_detail(40, 1, 126 * GIB, DDR4, 1 << 12, "A2").array_range(
+        41,
+        1,
+        0,
+        142 * GIB,
+        1,
+    );
+    assert_eq!(high_end(&report(optane, 16)), (Bytes(8 * GIB), 0));
+    let all = SmbiosBuilder::default()
+        .array(1, 64 * GIB, 8)
+        .module_with_detail(2, 1, 8 * GIB, DDR4, 1 << 12, "A")
+        .module_with_detail(3, 1, 8 * GIB, DDR4, 1 << 12, "B");
+    let report = report(all, 16);
+    assert_eq!(report.verdict.total.unwrap().high_bytes, Bytes(16 * GIB));
+}
+
+#[test]
+fn a_module_of_unknown_size_takes_the_bound_away_and_says_so() {
+    let report = report(modules(1).module_of_unknown_size(40, 1, DDR4, "DIMM9"), 16);
+    let told = |gap: &ramslice_doctor::InputGap| gap.detail.contains("the size of DIMM9 (type 17)");
+    assert!(report.gaps.iter().any(told), "{:?}", report.gaps);
+}
+
+#[test]
+fn the_cache_that_sysfs_shows_to_all_users_is_read() {
+    let machine = || {
+        TestMachine::physical(1024 * GIB)
+            .file("sys/firmware/devicetree/base/model", "none\0")
+            .file("sys/devices/system/node/node0/memory_side_cache/index1/line_size", "64\n")
+    };
+    let size = "sys/devices/system/node/node0/memory_side_cache/index1/size";
+    assert_eq!(machine().report(None).verdict.kind, VerdictKind::Possible);
+    let report = machine().file(size, format!("{}\n", 96 * GIB)).report(None);
+    assert_eq!(report.verdict.kind, VerdictKind::Unknown);
+    assert!(report.verdict.headline.contains("DRAM is a cache"), "{}", report.verdict.headline);
+    assert_eq!(report.findings.side_caches[0].size_bytes, Bytes(96 * GIB));
+}
+
+#[test]
+fn dax_devices_below_a_bus_of_persistent_memory_are_no_dram() {
+    let machine = |device: &str| {
+        let path = format!("sys/devices/{device}/dax0.0");
+        let machine = TestMachine::physical(31 * GIB)
+            .file(&format!("{path}/size"), format!("{}\n", 16 * GIB));
+        std::fs::create_dir_all(machine.path().join("sys/bus/dax/devices")).unwrap();
+        let link = machine.path().join("sys/bus/dax/devices/dax0.0");
+        std::os::unix::fs::symlink(format!("../../../devices/{device}/dax0.0"), link).unwrap();
+        machine.report(None)
+    };
+    let persistent = machine("LNXSYSTM:00/ACPI0012:00/ndbus0/region0");
+    assert!(persistent.findings.dax[0].persistent);
+    assert_eq!(persistent.layout.set_aside_bytes, Bytes::ZERO);
+    assert_eq!(machine("platform/hmem.0").layout.set_aside_bytes, Bytes(16 * GIB));
+}
+
+#[test]
+fn the_primary_vm_of_gunyah_is_no_guest() {
+    let tree = "sys/firmware/devicetree/base";
+    let phone = |vmid: Option<u32>| {
+        let machine = TestMachine::new()
+            .file("proc/cpuinfo", "processor\t: 0\n")
+            .file("proc/meminfo", format!("MemTotal: {} kB\n", 11 * GIB / KIB))
+            .file(&format!("{tree}/model"), "Some tablet\0")
+            .file(&format!("{tree}/compatible"), "some,tablet\0some,soc\0")
+            .file(
+                &format!("{tree}/hypervisor/compatible"),
+                "qcom,gunyah-hypervisor-1.0\0qcom,gunyah-hypervisor\0simple-bus\0",
+            );
+        match vmid {
+            None => machine,
+            Some(id) => machine
+                .file(&format!("{tree}/hypervisor/qcom,gunyah-vm/qcom,vmid"), id.to_be_bytes()),
+        }
+    };
+    for vmid in [None, Some(3)] {
+        let report = phone(vmid).report(None);
+        assert_ne!(report.findings.virtual_machine.is, VirtualVerdict::Yes);
+        assert_eq!(report.verdict.kind, VerdictKind::Possible);
+        let text = serde_json::to_string(&report).unwrap();
+        assert!(!text.contains("\\u0000") && text.contains("qcom,gunyah-hypervisor, simple-bus"));
+    }
+    assert_eq!(phone(Some(45)).report(None).findings.virtual_machine.is, VirtualVerdict::Yes);
+}
+
+#[test]
+fn nodes_without_a_length_are_read_by_their_counts() {
+    let nodes = [PowerNodeEntry(0, 3, 0, 8 * GIB), PowerNodeEntry(1, 3, 8 * GIB, 8 * GIB)];
+    let mut table = mpst(&nodes, 100, 50, 2);
+    for at in [48, 48 + 38] {
+        table[at..at + 4].fill(0);
+    }
+    table[9] = 0;
+    table[9] = table.iter().fold(0u8, |sum, byte| sum.wrapping_sub(*byte));
+    let report = TestMachine::physical(16 * GIB).table("MPST", &table).report(None);
+    let ByteInterval { low_bytes, high_bytes } = report.verdict.power_down.unwrap();
+    assert_eq!((low_bytes, high_bytes), (Bytes(8 * GIB), Bytes(8 * GIB)), "{:?}", report.gaps);
+    let note = report.gaps.iter().find(|gap| gap.input == "MPST").unwrap();
+    assert_eq!((note.kind, note.widens), (GapKind::Silent, false));
+    assert!(note.detail.contains("read by its counts"), "{}", note.detail);
+}
