@@ -5,6 +5,7 @@
 
     @vm(mem="1G", append="ramslice=16M")            # a function, a class, or pytestmark of a module
     @vm(kernel=["plain", "debug"], disk="512M")     # for each kernel: test[plain], test[debug]
+    @vm(kernel=["plain", "debug"], slow="debug")    # test[debug] is for the long campaigns
 
 Tests of equal machines share a boot. Guests run pytest on just these tests and stream the reports
 back (ramlab.testing.guest); the host makes them the reports of its own tests
@@ -18,7 +19,7 @@ import pytest
 # What @vm takes; ramlab.testing.machine says what each means and its default.
 ARGUMENTS = frozenset((
     "kernel", "mem", "append", "cpus", "disk", "numa", "qemu", "holes", "env", "files", "modules",
-    "fresh", "allow_complaints", "timeout", "name",
+    "fresh", "allow_complaints", "timeout", "name", "slow",
 ))
 MARKERS = (
     "vm(kernel, mem, append, ...): runs in a virtual machine; see ramlab.pytest_vm",

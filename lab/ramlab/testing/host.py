@@ -38,7 +38,7 @@ class GuestTest(pytest.Item):
             kind = "stock" if machine.kernel.startswith(STOCK) else machine.kernel
             if kind in ("stock", "debug", "research"):
                 self.add_marker(kind)
-            if machine.kernel in SECOND_BASES:
+            if machine.kernel in SECOND_BASES or machine.slow:
                 self.add_marker("slow")
 
     def runtest(self):

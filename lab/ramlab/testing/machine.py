@@ -27,11 +27,15 @@ class Machine:
     allow_complaints: bool = False
     timeout: float = 0          # seconds that the boot may last (0: by its tests)
     name: str = ""              # what the tests of this machine are called, in brackets
+    slow: bool = False          # its tests are for the long campaigns
+
+    # What makes no other machine of it.
+    LABELS = ("name", "slow")
 
     def key(self):
         """Equal for machines that are the same."""
         values = [getattr(self, field.name) for field in dataclasses.fields(self)
-                  if field.name != "name"]
+                  if field.name not in self.LABELS]
         digest = hashlib.sha256(repr([_constant(value) for value in values]).encode())
         return f"{self.kernel}-{self.mem}-{digest.hexdigest()[:8]}"
 
@@ -94,7 +98,10 @@ def machines_of(item):
         arguments["fresh"] = node.nodeid if arguments.get("fresh") else ""
         kernels = arguments.pop("kernel", "plain")
         kernels = [kernels] if isinstance(kernels, str) else list(kernels)
-        machines += [Machine(kernel=kernel, **arguments) for kernel in kernels]
+        # All of them, or the kernels of this name.
+        slow = arguments.pop("slow", False)
+        machines += [Machine(kernel=kernel, slow=slow in (True, kernel), **arguments)
+                     for kernel in kernels]
     return dict(zip(_labels(machines), machines))
 
 

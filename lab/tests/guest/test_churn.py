@@ -25,6 +25,7 @@ def run(**options):
     check(problems)
 
 
+@pytest.mark.slow
 @MACHINE
 def test_loads_keep_their_contents_on_the_classic_lru():
     run(seconds=25, lru="classic")
@@ -53,13 +54,13 @@ def known(*names):
     return [name for name in names if name in policies()]
 
 
-@vm(kernel=["plain", "research"], mem="2G", disk="1G",
+@vm(kernel=["plain", "research"], slow="research", mem="2G", disk="1G",
     append="ramslice=16M ramslice_placement=packed", fresh=True)
 def test_loads_keep_their_contents_while_policies_change():
     run(seconds=20, policies=known("packed", "low", "array", "stock"))
 
 
-@vm(kernel=["plain", "research"], mem="2G", disk="1G", append=HOLES)
+@vm(kernel=["plain", "research"], slow="research", mem="2G", disk="1G", append=HOLES)
 def test_loads_keep_their_contents_in_memory_with_holes():
     run(seconds=20, seed=2, policies=known("list", "adaptive", "stock", "packed"))
 

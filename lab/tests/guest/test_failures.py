@@ -263,7 +263,7 @@ class Sleep(FailureTest):
 
 
 @vm(mem="1G", disk="1G", append="ramslice=16M")
-@vm(kernel="debug", mem="1G", append="ramslice=16M")
+@vm(kernel="debug", slow=True, mem="1G", append="ramslice=16M")
 class Strict(FailureTest):
     """Offline slices are not in the direct map, and woken ones are in it again."""
 

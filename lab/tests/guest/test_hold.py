@@ -14,7 +14,7 @@ from ramlab.guest.harness import MIB, PAGE
 from ramlab.pytest_vm import vm
 
 
-@vm(kernel=["plain", "debug"], mem="1G", append="ramslice=16M movablecore=512M")
+@vm(kernel=["plain", "debug"], slow="debug", mem="1G", append="ramslice=16M movablecore=512M")
 class HoldAndMachine(HoldTest):
     def test_an_allocation_beyond_the_rest_is_killed(self):
         held = self.hold(12)

@@ -9,7 +9,7 @@ from ramlab.guest import ramslice_dev as dev
 from ramlab.pytest_vm import vm
 
 
-@vm(kernel=["plain", "debug"], mem="1G", append="ramslice=16M marker=here")
+@vm(kernel=["plain", "debug"], slow="debug", mem="1G", append="ramslice=16M marker=here")
 def test_each_kernel_boots_our_release_with_our_arguments():
     assert os.uname().release.startswith("6.12.")
     assert "marker=here" in Path("/proc/cmdline").read_text().split()

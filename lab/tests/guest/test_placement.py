@@ -230,7 +230,7 @@ class Small(PlacementTest):
         self.assertEqual(harness.vmstat()["oom_kill"], kills)
 
 
-@vm(kernel=["plain", "research"], mem="1G", disk="512M", append="ramslice=16M")
+@vm(kernel=["plain", "research"], slow="research", mem="1G", disk="512M", append="ramslice=16M")
 class NothingFails(PlacementTest):
     """The memory that a policy prefers is used up."""
 
@@ -270,7 +270,7 @@ class NothingFails(PlacementTest):
                 )
 
 
-@vm(kernel=["plain", "research"], mem="2G", disk="1G", append="ramslice=16M")
+@vm(kernel=["plain", "research"], slow="research", mem="2G", disk="1G", append="ramslice=16M")
 class AtWork(PlacementTest):
     def test_offline_slices_wake_for_kernel_pages(self):
         for policy in {"packed", "array"}.intersection(policies()):

@@ -65,7 +65,7 @@ class PolicyTest(PlacementTest):
         )
 
 
-@vm(kernel=["plain", "research"], mem="1G", append="ramslice=2M")
+@vm(kernel=["plain", "research"], slow="research", mem="1G", append="ramslice=2M")
 class Kinds(PolicyTest):
     def test_khugepaged_finds_free_pageblocks(self):
         for policy in self.in_turn():
@@ -97,7 +97,7 @@ class Kinds(PolicyTest):
                 self.assert_kept(memory, run)
 
 
-@vm(kernel=["plain", "research"], mem="1G", append="ramslice=2M", fresh=True)
+@vm(kernel=["plain", "research"], slow="research", mem="1G", append="ramslice=2M", fresh=True)
 class Atomic(PolicyTest):
     """In a machine of its own, before anything has used memory up to the last pageblock."""
 
@@ -155,13 +155,14 @@ class GiganticPages(PolicyTest):
             harness.wake(self.device)
 
 
-@vm(kernel=["plain", "research"], mem="6G", append="ramslice=64M", qemu=("-cpu max",))
+@vm(kernel=["plain", "research"], slow="research", mem="6G", append="ramslice=64M",
+    qemu=("-cpu max",))
 class Gigantic(GiganticPages):
     def test_a_gigantic_page_is_built_while_slices_are_offline(self):
         self.build_while_slices_are_offline()
 
 
-@vm(kernel=["plain", "research"], mem="4G", append="ramslice=16M hugetlb_cma=1G",
+@vm(kernel=["plain", "research"], slow="research", mem="4G", append="ramslice=16M hugetlb_cma=1G",
     qemu=("-cpu max",))
 class Reserved(GiganticPages):
     """The same from a contiguous reserve (CMA), which programs may use and the kernel may not."""

@@ -37,7 +37,8 @@ def memory_file(size):
 
 GIBIBYTE = vm(**memory_file("1G"), append="ramslice=16M")
 ZEROED = vm(**memory_file("512M"), append="ramslice=16M init_on_free=1")
-POISONED = vm(kernel="debug", **memory_file("640M"), append="ramslice=16M page_poison=on")
+POISONED = vm(kernel="debug", slow=True, **memory_file("640M"),
+              append="ramslice=16M page_poison=on")
 
 
 class PowerTest(harness.RamsliceTest):

@@ -149,6 +149,22 @@ def test_both(): pass
     result.stdout.fnmatch_lines(["*test_both?debian-6.1]*"])
 
 
+def test_one_of_several_kernels_can_be_for_the_long_campaigns(guests):
+    text = """
+@vm(kernel=["plain", "debug"], slow="debug")
+def test_both(): pass
+@vm()
+@vm(kernel="debug", slow=True)
+class Twice(unittest.TestCase):
+    def test_it(self): pass
+"""
+    result, boots = guests(text, "-m", "not slow")
+    assert (result.parseoutcomes()["passed"], boots) == (2, 1)
+    # The other two, on one machine as well: boots are counted on.
+    result, boots = guests(text, "-m", "slow")
+    assert (result.parseoutcomes()["passed"], boots) == (2, 2)
+
+
 def test_a_bases_mark_gives_way_to_that_of_the_class(guests):
     result, boots = guests("""
 @vm(append="base", env={"WHICH": "base"})
