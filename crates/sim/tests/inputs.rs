@@ -2,9 +2,12 @@
 //! panic, never a zero.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use ramslice_sim::load::{
     FleetAverages, InputError, SyntheticUsage, UsageFile, UsageLoad, UsageOptions, UsageSeries,
     recorded,
@@ -141,7 +144,8 @@ fn gaps_are_counted_and_what_was_before_goes_on() {
         .zip(["10", "20", "30", "40", "50"])
         .fold(String::new(), |text, (time, percent)| text + &row("m_1", time, percent));
     let series = &read(&text).unwrap()[0];
-    assert_eq!(series.notes.gaps, 1);
+    assert_eq!((series.notes.gaps, series.notes.gap_time), (1, Duration::from_hours(1)));
+    assert!(series.notes.sentences()[0].starts_with("1 gaps of 1.0 h in all"));
     let steps: Vec<_> = UsageLoad::new(series, UsageOptions::default(), 1000, 0).collect();
     assert_eq!(steps.len(), 16);
     assert_eq!(steps[15].time, Duration::from_mins(75));
@@ -150,6 +154,46 @@ fn gaps_are_counted_and_what_was_before_goes_on() {
         other => panic!("{other:?}"),
     };
     assert_eq!((anon(2), anon(10), anon(15)), (240, 240, 400));
+}
+
+#[test]
+fn irregular_times_are_no_gaps() {
+    // Most rows a minute apart, some up to seven, one after six hours.
+    let mut time = 0;
+    let text = (0..200).fold(String::new(), |text, number| {
+        time += match number {
+            100 => 6 * 3600,
+            _ if number % 5 == 0 => 420,
+            _ => 60,
+        };
+        text + &row("m_1", time, "40")
+    });
+    let notes = &read(&text).unwrap()[0].notes;
+    assert_eq!((notes.gaps, notes.gap_time), (1, Duration::from_hours(6)));
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_name() {
+    let rows = row("m_1", 0, "40") + &row("m_1", 60, "50");
+    assert_eq!(read(&format!("\u{feff}{rows}")).unwrap(), read(&rows).unwrap());
+}
+
+#[test]
+fn a_compressed_file_is_read_and_a_damaged_one_named() {
+    let rows = row("m_1", 0, "40") + &row("m_1", 60, "50");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("usage.csv.gz");
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(rows.as_bytes()).unwrap();
+    let mut packed = packed.finish().unwrap();
+    fs::write(&path, &packed).unwrap();
+    let found: Result<Vec<_>, _> = UsageFile::open(&path).unwrap().collect();
+    assert_eq!(found.unwrap(), read(&rows).unwrap());
+    packed.truncate(packed.len() / 2);
+    fs::write(&path, &packed).unwrap();
+    let found: Result<Vec<_>, _> = UsageFile::open(&path).unwrap().collect();
+    let error = found.unwrap_err().to_string();
+    assert!(error.contains("usage.csv.gz"), "{error}");
 }
 
 #[test]

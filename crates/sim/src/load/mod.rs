@@ -35,9 +35,11 @@ pub struct LoadStep {
 /// Gaps of an input, and how they were filled. None of them is an error; all are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct InputNotes {
-    /// Times between two rows that were more than three times as long as usual: what was before
-    /// went on.
+    /// Times between two rows that were far longer than others: what was before went on.
     pub gaps: u64,
+    /// How long these were together.
+    #[serde(rename = "gap_us", with = "ramslice_types::duration_us")]
+    pub gap_time: Duration,
     /// Rows without a value, or with the one that says that it is not known: left out.
     pub without_value: u64,
     /// Rows that repeat the one before, word for word: left out.
@@ -75,6 +77,7 @@ impl Serialize for MissingParts {
 impl std::ops::AddAssign for InputNotes {
     fn add_assign(&mut self, other: Self) {
         self.gaps += other.gaps;
+        self.gap_time += other.gap_time;
         self.without_value += other.without_value;
         self.repeated += other.repeated;
         self.incomplete += other.incomplete;
@@ -87,18 +90,38 @@ impl std::ops::AddAssign for InputNotes {
 impl InputNotes {
     /// What a reader should know, in words; empty if there is nothing.
     pub fn sentences(&self) -> Vec<String> {
-        [
-            (self.gaps, "gaps, across which what was before went on"),
+        let gaps = (self.gaps > 0).then(|| {
+            let hours = self.gap_time.as_secs_f64() / 3600.0;
+            format!(
+                "{} gaps of {hours:.1} h in all, across which what was before went on",
+                self.gaps
+            )
+        });
+        let others = [
             (self.without_value, "rows without a value, left out"),
             (self.repeated, "rows that repeat the one before, left out"),
             (self.incomplete, "samples whose slices are not all there, left out"),
         ]
         .into_iter()
         .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"))
-        .chain(self.missing_parts.tables().map(|(table, count)| {
-            format!("{count} parts of the table {table} are missing: their data is left out")
-        }))
-        .collect()
+        .map(|(count, what)| format!("{count} {what}"));
+        gaps.into_iter()
+            .chain(others)
+            .chain(self.missing_parts.tables().map(|(table, count)| {
+                format!("{count} parts of the table {table} are missing: their data is left out")
+            }))
+            .collect()
+    }
+
+    /// Counts the gaps among the distances of rows: what is more than three times as long as nine
+    /// of ten. Traces whose rows are irregular by nature have few.
+    fn count_gaps(&mut self, mut distances: Vec<Duration>) {
+        distances.sort_unstable();
+        let Some(&long) = distances.get(distances.len().saturating_sub(1) * 9 / 10) else { return };
+        let gaps = distances.iter().filter(|distance| **distance > long * GAP);
+        (self.gaps, self.gap_time) = (gaps.clone().count() as u64, gaps.sum());
     }
 }
+
+/// A distance this many times a long one is a gap.
+const GAP: u32 = 3;

@@ -16,8 +16,6 @@ use super::{InputError, InputNotes, LoadStep, MissingParts};
 use crate::config::{SimConfig, SimConfigError, ZoneConfig};
 use crate::machine::{KINDS, SimMachine};
 
-/// Distances between samples that are usual, times this, are a gap.
-const GAP: u32 = 3;
 /// The most pieces that are kept apart.
 const MOST_PIECES: u64 = 256;
 
@@ -139,8 +137,9 @@ pub fn recorded(dir: &Path) -> Result<RecordedLoad, InputError> {
     })?;
     load.steps = load.steps(RecordedLoad::usual());
     let missing_parts = MissingParts::of(&recording);
-    load.notes =
-        InputNotes { gaps: gaps(&load.steps), incomplete, missing_parts, ..InputNotes::default() };
+    load.notes = InputNotes { incomplete, missing_parts, ..InputNotes::default() };
+    let times = load.steps.windows(2).map(|pair| pair[1].time.saturating_sub(pair[0].time));
+    load.notes.count_gaps(times.collect());
     Ok(load)
 }
 
@@ -188,14 +187,6 @@ impl VmstatSeries {
         moment.moved = pages("pgpgin").zip(pages("pgpgout"));
         Ok(())
     }
-}
-
-fn gaps(steps: &[LoadStep]) -> u64 {
-    let mut distances: Vec<Duration> =
-        steps.windows(2).map(|pair| pair[1].time.saturating_sub(pair[0].time)).collect();
-    distances.sort_unstable();
-    let Some(&usual) = distances.get(distances.len() / 2) else { return 0 };
-    distances.iter().filter(|distance| **distance > usual * GAP).count() as u64
 }
 
 fn config(machine: &MachineState) -> SimConfig {

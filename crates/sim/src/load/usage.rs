@@ -8,17 +8,22 @@
 //! time.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use flate2::read::MultiGzDecoder;
 use serde::Serialize;
 
 use super::{InputError, InputNotes, LoadStep};
 use crate::machine::{MemoryChange, OwnerClass, OwnerId};
 
 const COLUMNS: usize = 9;
+const BYTE_ORDER_MARK: char = '\u{feff}';
+/// The bytes that a gzip file begins with (RFC 1952, 2.3.1).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Longer than a year of seconds: the column holds another quantity.
 const MOST_SECONDS: f64 = 3.2e7;
 /// Rows that are usually further apart, in seconds, are few for a machine: the column holds
@@ -26,8 +31,6 @@ const MOST_SECONDS: f64 = 3.2e7;
 const USUAL_MOST: u64 = 3600;
 /// Percentages that never exceed 1 in so many rows are shares.
 const ROWS_FOR_UNIT: u64 = 20;
-/// A distance this many times the usual one is a gap.
-const GAP: u64 = 3;
 
 /// The memory in use on one machine over time.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -46,7 +49,7 @@ pub struct UsageSeries {
 #[derive(Debug)]
 pub struct UsageFile {
     path: PathBuf,
-    reader: BufReader<File>,
+    reader: UsageReader,
     /// The row under way. The layout has no quotes, so a comma is one, and a line a row.
     text: String,
     line: u64,
@@ -57,6 +60,42 @@ pub struct UsageFile {
     sparse: bool,
 }
 
+/// Text, or what unpacks it.
+enum UsageReader {
+    Plain(BufReader<File>),
+    Gzip(Box<BufReader<MultiGzDecoder<BufReader<File>>>>),
+}
+
+impl UsageReader {
+    fn open(path: &Path) -> io::Result<Self> {
+        const BUFFER: usize = 1 << 18;
+        let mut file = BufReader::with_capacity(BUFFER, File::open(path)?);
+        let packed = file.fill_buf().is_ok_and(|bytes| bytes.starts_with(&GZIP));
+        Ok(if packed {
+            let unpacked = MultiGzDecoder::new(file);
+            Self::Gzip(Box::new(BufReader::with_capacity(BUFFER, unpacked)))
+        } else {
+            Self::Plain(file)
+        })
+    }
+
+    fn read_line(&mut self, text: &mut String) -> io::Result<usize> {
+        match self {
+            Self::Plain(reader) => reader.read_line(text),
+            Self::Gzip(reader) => reader.read_line(text),
+        }
+    }
+}
+
+impl fmt::Debug for UsageReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain(_) => "text",
+            Self::Gzip(_) => "gzip",
+        })
+    }
+}
+
 /// A valid row.
 struct UsageRow {
     second: u64,
@@ -64,16 +103,16 @@ struct UsageRow {
 }
 
 impl UsageFile {
-    /// Opens a file.
+    /// Opens a file, which may be compressed by gzip.
     ///
     /// # Errors
     /// If it cannot be opened.
     pub fn open(path: &Path) -> Result<Self, InputError> {
-        let file =
-            File::open(path).map_err(|source| InputError::Io { path: path.to_owned(), source })?;
+        let reader = UsageReader::open(path)
+            .map_err(|source| InputError::Io { path: path.to_owned(), source })?;
         Ok(Self {
             path: path.to_owned(),
-            reader: BufReader::with_capacity(1 << 18, file),
+            reader,
             text: String::new(),
             line: 0,
             has_next_row: false,
@@ -105,12 +144,19 @@ impl UsageFile {
             match self.reader.read_line(&mut self.text) {
                 Ok(0) => return Ok(false),
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Err(error)
+                    if error.kind() == io::ErrorKind::InvalidData
+                        && matches!(self.reader, UsageReader::Plain(_)) =>
+                {
                     return Err(self.error("the row is not text in UTF-8"));
                 }
                 Err(source) => return Err(InputError::Io { path: self.path.clone(), source }),
             }
             self.text.truncate(self.text.trim_end().len());
+            // Some programs begin a file with a byte order mark; it is no part of a name.
+            if self.line == 1 && self.text.starts_with(BYTE_ORDER_MARK) {
+                self.text.drain(..BYTE_ORDER_MARK.len_utf8());
+            }
             if !self.text.is_empty() {
                 break;
             }
@@ -257,7 +303,8 @@ impl UsageFile {
             );
             return Err(InputError::row(&self.path, first_line, what));
         }
-        series.notes.gaps = gaps(&series.seconds);
+        let times = series.seconds.windows(2).map(|pair| Duration::from_secs(pair[1] - pair[0]));
+        series.notes.count_gaps(times.collect());
         Ok(Some(series))
     }
 }
@@ -266,12 +313,6 @@ impl UsageFile {
 fn usual(distances: &mut [u64]) -> Option<u64> {
     distances.sort_unstable();
     distances.get(distances.len() / 2).copied()
-}
-
-fn gaps(seconds: &[u64]) -> u64 {
-    let mut distances: Vec<u64> = seconds.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    let Some(usual) = usual(&mut distances) else { return 0 };
-    distances.iter().filter(|distance| **distance > usual * GAP).count() as u64
 }
 
 impl Iterator for UsageFile {
