@@ -262,6 +262,16 @@ pub enum KernelError {
         /// The missing directory.
         path: PathBuf,
     },
+    /// Memory blocks cannot be taken away.
+    #[error(
+        "this kernel cannot take memory offline ({path} is missing): it is built without \
+         CONFIG_MEMORY_HOTREMOVE",
+        path = .path.display()
+    )]
+    NoHotremove {
+        /// The missing file.
+        path: PathBuf,
+    },
     /// Page flags are not there.
     #[error(
         "{path} is missing: the kernel is built without CONFIG_PROC_PAGE_MONITOR",
@@ -335,6 +345,7 @@ impl KernelError {
             | Self::NoPages { .. }
             | Self::NoStatistics { .. }
             | Self::NoHotplug { .. }
+            | Self::NoHotremove { .. }
             | Self::NoPageFlags { .. }
             | Self::ProcFile { .. }
             | Self::NoCounter { .. } => BackendErrorKind::Unsupported,

@@ -56,6 +56,13 @@ pub(super) fn read(system: &dyn SystemFiles) -> Result<BTreeMap<u64, MemoryBlock
     for number in listed.iter().filter_map(|name| name.strip_prefix("memory")?.parse().ok()) {
         match block(system, number, nodes.get(&number).copied().unwrap_or(NodeId(0))) {
             Ok(block) => drop(found.insert(number, block)),
+            // A block that is there has zones, unless the kernel cannot take memory away.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound && state(system, number).is_ok() =>
+            {
+                let path = system.path(&file(number, "valid_zones"));
+                return Err(KernelError::NoHotremove { path });
+            }
             // Blocks come and go: this one went meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => {

@@ -45,6 +45,8 @@ pub(super) struct FakeState {
     /// How often `MemAvailable` was read, and what is remembered.
     pub(super) meminfo_reads: u64,
     pub(super) state_reads: u64,
+    /// The kernel can add memory, but not take any away.
+    pub(super) without_hotremove: bool,
     /// Zones cannot be read.
     zones_unreadable: bool,
     now_ms: u64,
@@ -338,6 +340,7 @@ impl SystemFiles for FakeMachine {
             return Ok(match file {
                 "state" if online => "online".to_owned(),
                 "state" => "offline".to_owned(),
+                "valid_zones" if inner.without_hotremove => return Err(missing()),
                 _ if online => inner.zones[&number].to_owned(),
                 // What the kernel would choose by itself is not always what it was.
                 _ => "Normal Movable".to_owned(),

@@ -40,6 +40,18 @@ fn errno(errno: Errno) -> u32 {
 }
 
 #[test]
+fn a_kernel_without_hotremove_is_named_and_has_no_slices() {
+    let (fake, backend) = machine();
+    fake.inner().without_hotremove = true;
+    let error = backend.snapshot().unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Unsupported);
+    let text = error.to_string();
+    assert!(text.contains("CONFIG_MEMORY_HOTREMOVE") && text.contains("valid_zones"), "{text}");
+    let error = backend.request(&Request::new(RequestOp::Offline(SliceId(4)))).unwrap_err();
+    assert!(error.to_string().contains("CONFIG_MEMORY_HOTREMOVE"), "{error}");
+}
+
+#[test]
 fn every_rule_of_a_backend_holds() {
     // Each look is a new one: what moved counts where it went.
     let backend = machine().1.with_scan_reuse(0);
