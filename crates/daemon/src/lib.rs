@@ -37,6 +37,7 @@ pub mod persisted_state;
 pub mod pressure_trigger;
 pub mod price_watch;
 pub mod settings;
+pub mod settings_files;
 mod settings_schema;
 pub mod signals;
 pub mod status;

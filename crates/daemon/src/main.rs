@@ -10,6 +10,7 @@ use ramsliced::host_files::HostFiles;
 use ramsliced::main_loop::{self, DaemonOptions};
 use ramsliced::open_backend::open_backend;
 use ramsliced::settings::{DaemonSettings, SAMPLE};
+use ramsliced::settings_files::drop_ins;
 use ramsliced::{log, pressure_trigger};
 use tracing::level_filters::LevelFilter;
 
@@ -31,7 +32,12 @@ fn main() -> ExitCode {
     };
     if args.check_config {
         let (mode, policy) = (settings.mode, settings.policy.policy);
-        return show(&format!("{}: valid; mode {mode}, policy {policy}\n", args.config.display()));
+        let with = match drop_ins(&args.config).map_or(0, |found| found.len()) {
+            0 => String::new(),
+            count => format!(" with {count} drop-ins"),
+        };
+        let name = args.config.display();
+        return show(&format!("{name}{with}: valid; mode {mode}, policy {policy}\n"));
     }
     let options = begin(args);
     match main_loop::run(&options, settings, &open_backend, |last| Box::new(DayClock::after(last)))

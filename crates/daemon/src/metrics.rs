@@ -7,6 +7,7 @@
 
 mod initial_labels;
 mod registration;
+pub(crate) mod text_format;
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;

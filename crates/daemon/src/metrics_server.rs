@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue, VARY};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -18,11 +18,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::metrics::DaemonMetrics;
+use crate::metrics::text_format::{accepts_open_metrics, text_0_0_4};
 
 /// The page at `/`.
 const HELP: &str = "ramsliced: metrics for Prometheus are at /metrics\n";
 const PLAIN: &str = "text/plain; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The most connections at a time. More wait in the kernel's queue.
 const MOST: usize = 64;
@@ -123,9 +126,16 @@ async fn converse(stream: TcpStream, metrics: &DaemonMetrics) {
 }
 
 fn answer(request: &Request<Incoming>, metrics: &DaemonMetrics) -> Response<Full<Bytes>> {
+    let accept = request.headers().get_all(ACCEPT);
+    let open_metrics =
+        accept.iter().filter_map(|value| value.to_str().ok()).any(accepts_open_metrics);
     let (status, kind, text) = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => {
-            (StatusCode::OK, OPEN_METRICS, metrics.text())
+            if open_metrics {
+                (StatusCode::OK, OPEN_METRICS, metrics.text())
+            } else {
+                (StatusCode::OK, TEXT_FORMAT, text_0_0_4(&metrics.text()))
+            }
         }
         (&Method::GET | &Method::HEAD, "/") => (StatusCode::OK, PLAIN, HELP.to_owned()),
         (&Method::GET | &Method::HEAD, _) => {
@@ -136,6 +146,7 @@ fn answer(request: &Request<Incoming>, metrics: &DaemonMetrics) -> Response<Full
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
     response
 }
 
@@ -152,7 +163,8 @@ mod tests {
 
     fn ask(address: SocketAddr, request: &str) -> String {
         let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "{request} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let accept = "Accept: application/openmetrics-text; version=1.0.0, text/plain";
+        write!(stream, "{request} HTTP/1.1\r\nHost: x\r\n{accept}\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         text
@@ -172,6 +184,18 @@ mod tests {
         assert!(ask(address, "GET /metrics?all").contains("# EOF"));
         assert!(ask(address, "GET /other").starts_with("HTTP/1.1 404"));
         assert!(ask(address, "POST /metrics").starts_with("HTTP/1.1 405"));
+    }
+
+    #[test]
+    fn who_does_not_accept_open_metrics_gets_the_text_format() {
+        let serving = start("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(serving.address()).unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(text.contains("content-type: text/plain; version=0.0.4"), "{text}");
+        assert!(text.contains("ramslice_up 0") && !text.contains("# EOF"), "{text}");
+        assert!(text.contains("# TYPE ramslice_build_info gauge"), "{text}");
     }
 
     #[test]

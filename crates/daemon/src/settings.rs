@@ -3,7 +3,6 @@
 //! is allowed.
 
 use std::fmt;
-use std::fs;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
@@ -17,6 +16,7 @@ use toml::Spanned;
 
 use crate::energy_ledger::{EnergyPlan, EnergyPlanError, SwitchUnit};
 use crate::mode::DaemonMode;
+use crate::settings_files::{SettingsFile, merged_text, read_files};
 use crate::settings_schema::{allowed, limits};
 
 /// The settings file.
@@ -51,6 +51,13 @@ pub struct SettingsError {
     pub file: String,
     /// Everything that is wrong in it; at least one.
     pub faults: Vec<SettingsFault>,
+}
+
+impl SettingsFault {
+    /// A fault in `text`; without a span, of no line.
+    pub(crate) fn at(text: &str, span: Option<Range<usize>>, message: String) -> Self {
+        fault_at(text, span, message)
+    }
 }
 
 impl SettingsError {
@@ -162,7 +169,7 @@ pub struct DaemonSettings {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawSettings {
-    schema_version: Spanned<u32>,
+    schema_version: Option<Spanned<u32>>,
     #[serde(default)]
     mode: DaemonMode,
     period_seconds: Option<Spanned<f64>>,
@@ -298,25 +305,50 @@ impl DaemonSettings {
             .expect("the sample is valid: a test checks it")
     }
 
-    /// Reads a file.
+    /// Reads a file and its drop-ins.
     ///
     /// # Errors
-    /// Everything that is wrong in it, as far as one pass can find it.
+    /// Everything that is wrong in them, as far as one pass can find it.
     pub fn read(path: &Path) -> Result<Self, SettingsError> {
-        let file = path.display().to_string();
-        match fs::read(path).map(policies::utf8) {
-            Ok(Ok(text)) => Self::parse(&text, &file),
-            Ok(Err((text, at, message))) => {
-                Err(SettingsError { file, faults: vec![fault_at(&text, Some(at), message)] })
-            }
-            Err(error) => {
-                let message = format!(
-                    "cannot be read: {error}; `ramsliced --print-config` prints a file with all \
-                     defaults"
-                );
-                Err(SettingsError { file, faults: vec![fault_at("", None, message)] })
-            }
+        let files = read_files(path)?;
+        let [file] = files.as_slice() else { return Self::parse_all(&files) };
+        Self::parse(&file.text, &file.name)
+    }
+
+    /// Parses a file with its drop-ins. What is wrong is told with the place in the file that has
+    /// it; what is wrong only with all of them together, without one.
+    fn parse_all(files: &[SettingsFile]) -> Result<Self, SettingsError> {
+        let [main, drop_ins @ ..] = files else { return Ok(Self::defaults()) };
+        let name = format!("{} with {} drop-ins", main.name, drop_ins.len());
+        let together = merged_text(files).map(|text| Self::parse(&text, &name));
+        if let Some(Ok(settings)) = together {
+            return Ok(settings);
         }
+        // The version of the format is in the first.
+        let alone = |(number, file): (usize, &SettingsFile)| {
+            Self::parse_part(&file.text, &file.name, number == 0).err()
+        };
+        let matters = |error: &SettingsError| match &together {
+            Some(Err(whole)) => error
+                .faults
+                .iter()
+                .any(|fault| whole.faults.iter().any(|other| other.message == fault.message)),
+            _ => true,
+        };
+        let found = files.iter().enumerate().filter_map(alone).find(matters);
+        Err(match (found, together) {
+            (Some(error), _) => error,
+            (None, Some(Err(mut whole))) => {
+                for fault in &mut whole.faults {
+                    *fault = SettingsFault::at("", None, std::mem::take(&mut fault.message));
+                }
+                whole
+            }
+            (None, _) => {
+                let message = "no valid TOML".to_owned();
+                SettingsError { file: name, faults: vec![SettingsFault::at("", None, message)] }
+            }
+        })
     }
 
     /// Reads a file's text; `file` is its name, for messages.
@@ -324,18 +356,30 @@ impl DaemonSettings {
     /// # Errors
     /// Everything that is wrong in it, as far as one pass can find it.
     pub fn parse(text: &str, file: &str) -> Result<Self, SettingsError> {
+        Self::parse_part(text, file, true)
+    }
+
+    fn parse_part(text: &str, file: &str, needs_version: bool) -> Result<Self, SettingsError> {
         let refuse = |faults| SettingsError { file: file.to_owned(), faults };
         let mut checks = SettingsChecks { text, faults: Vec::new() };
         let raw: RawSettings = toml::from_str(text).map_err(|error| {
             let message = policies::explain(text, error.span(), error.message(), allowed);
             refuse(vec![fault_at(text, error.span(), message)])
         })?;
-        if *raw.schema_version.get_ref() != SCHEMA_VERSION {
-            let message = format!(
-                "schema_version is {}: this daemon knows {SCHEMA_VERSION}",
-                raw.schema_version.get_ref()
-            );
-            return Err(refuse(vec![fault_at(text, Some(raw.schema_version.span()), message)]));
+        match raw.schema_version {
+            None if needs_version => {
+                let message =
+                    format!("missing field `schema_version`: this daemon knows {SCHEMA_VERSION}");
+                return Err(refuse(vec![fault_at(text, Some(0..0), message)]));
+            }
+            Some(version) if *version.get_ref() != SCHEMA_VERSION => {
+                let message = format!(
+                    "schema_version is {}: this daemon knows {SCHEMA_VERSION}",
+                    version.get_ref()
+                );
+                return Err(refuse(vec![fault_at(text, Some(version.span()), message)]));
+            }
+            _ => {}
         }
         let mut policy = PolicyConfig::new(raw.policy.unwrap_or(PolicyKind::Governor));
         policy.periodic = raw.periodic;

@@ -1,5 +1,7 @@
 //! Settings: what is right, and what is refused, where and why.
 
+use std::fs;
+
 use super::*;
 
 fn parse(text: &str) -> Result<DaemonSettings, SettingsError> {
@@ -159,6 +161,58 @@ fn a_byte_that_is_no_text_is_told_with_its_place() {
         error.contains("c.toml:2:9: ") && error.contains("0xe4") && error.contains("UTF-8"),
         "{error}"
     );
+}
+
+/// A settings file with drop-ins, by name.
+fn with_drop_ins(main: &str, parts: &[(&str, &str)]) -> Result<DaemonSettings, String> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c.toml");
+    fs::write(&file, main).unwrap();
+    fs::create_dir(dir.path().join("c.toml.d")).unwrap();
+    for (name, text) in parts {
+        fs::write(dir.path().join("c.toml.d").join(name), text).unwrap();
+    }
+    let read = DaemonSettings::read(&file);
+    read.map_err(|error| error.to_string().replace(&dir.path().display().to_string(), ""))
+}
+
+#[test]
+fn drop_ins_set_what_they_name_in_the_order_of_their_names() {
+    let main =
+        "schema_version = 1\nmode = \"on\"\n[pressure]\npause_seconds = 9\nwindow_ms = 9000\n";
+    let settings = with_drop_ins(
+        main,
+        &[
+            ("20-late.toml", "period_seconds = 20\n"),
+            ("10-early.toml", "period_seconds = 10\nmode = \"off\"\n[pressure]\nstall_ms = 5000\n"),
+            ("30-other.conf", "no settings"),
+            (".hidden.toml", "no settings"),
+        ],
+    )
+    .unwrap();
+    assert_eq!((settings.mode, settings.period), (DaemonMode::Off, Duration::from_secs(20)));
+    // More than the default window, but not more than the file's.
+    assert_eq!(settings.pressure.stall, Some(Duration::from_secs(5)));
+    assert_eq!(settings.pressure.pause, Duration::from_secs(9));
+}
+
+#[test]
+fn what_is_wrong_in_a_drop_in_is_told_with_its_file_and_place() {
+    let main = "schema_version = 1\n";
+    let refused = |text: &str| with_drop_ins(main, &[("a.toml", text)]).unwrap_err();
+    let error = refused("[repair]\nmax_share = 2\n");
+    assert!(error.starts_with("/c.toml.d/a.toml:2:13: "), "{error}");
+    let error = refused("mode = on\n");
+    assert!(error.starts_with("/c.toml.d/a.toml:1:8: "), "{error}");
+    let error = refused("schema_version = 2\n");
+    assert!(error.starts_with("/c.toml.d/a.toml:1:18: "), "{error}");
+    // Neither is wrong alone.
+    let main = "schema_version = 1\n[pressure]\nstall_ms = 1500\n";
+    let error = with_drop_ins(main, &[("a.toml", "[pressure]\nwindow_ms = 1000\n")]).unwrap_err();
+    assert!(error.starts_with("/c.toml with 1 drop-ins: pressure.stall_ms is 1500"), "{error}");
+    // What a drop-in mends is not wrong.
+    let main = "schema_version = 1\nperiod_seconds = 0\n";
+    with_drop_ins(main, &[("a.toml", "period_seconds = 5\n")]).unwrap();
 }
 
 #[test]

@@ -72,9 +72,9 @@ class MonitoredDaemon:
 
     def __init__(self, folder, simulated):
         self.settings, self.log = folder / "ramsliced.toml", folder / "log"
-        metrics, self.port = free_port(), free_port()
-        self.settings.write_text(SETTINGS.format(port=metrics))
-        targets = {"targets": [f"127.0.0.1:{metrics}"], "labels": {"instance": "machine"}}
+        self.metrics_port, self.port = free_port(), free_port()
+        self.settings.write_text(SETTINGS.format(port=self.metrics_port))
+        targets = {"targets": [f"127.0.0.1:{self.metrics_port}"], "labels": {"instance": "machine"}}
         (folder / "prometheus.yml").write_text(json.dumps({
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(RULES)],
@@ -133,6 +133,33 @@ def machine(starting):
                          ids=["check", "test"])
 def test_promtool_accepts_the_rules(words):
     subprocess.run(["promtool", *words], check=True)
+
+
+def scraped(machine, accept):
+    """(content type, text) of the metrics of a daemon that has switched something off."""
+    request = urllib.request.Request(f"http://127.0.0.1:{machine.metrics_port}/metrics",
+                                     headers={"Accept": accept})
+    with urllib.request.urlopen(request) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+def test_promtool_accepts_what_older_scrapers_get(machine):
+    kind, text = scraped(machine, "text/plain;version=0.0.4")
+    assert kind == "text/plain; version=0.0.4; charset=utf-8"
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, text=True,
+                          capture_output=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_both_formats_have_the_same_samples(machine):
+    (classic_kind, classic), (kind, open_metrics) = (
+        scraped(machine, accept) for accept in ("*/*", "application/openmetrics-text"))
+    assert classic_kind.startswith("text/plain") and kind.startswith("application/openmetrics-text")
+
+    def names(text):
+        return {line.rsplit(" ", 1)[0] for line in text.splitlines() if not line.startswith("#")}
+
+    assert names(classic) == names(open_metrics)
 
 
 def test_prometheus_scrapes_the_daemon(starting):
