@@ -48,6 +48,15 @@ pub fn evidence(findings: &MachineFindings, layout: &MemoryLayout) -> Vec<Eviden
         let model = tree.model.clone().or_else(|| tree.compatible.first().cloned());
         add("machine", "sys/firmware/devicetree/base", model.unwrap_or_default(), "board");
     }
+    for driver in &findings.segment_drivers {
+        let of = driver.granule_bytes.map_or_else(String::new, |size| format!(", units of {size}"));
+        let so = if driver.is_active {
+            "powers segments down by memory hotplug"
+        } else {
+            "not in the running kernel"
+        };
+        add("segments", &driver.path, format!("{}{of}", driver.name), so);
+    }
     for way in &findings.give_back {
         let so = if way.by_itself {
             "free memory goes back by itself"

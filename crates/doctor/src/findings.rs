@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::acpi::{HmatTable, MpstTable, SratTable};
 use crate::address_range::AddressRange;
 use crate::root::ReadProblem;
+use crate::segments::SegmentDriver;
 use crate::smbios::{DramKind, MemoryRole, SmbiosTable};
 
 /// Everything that the inputs say. Information that an input lacks is in `gaps`.
@@ -39,6 +40,8 @@ pub struct MachineFindings {
     pub dax: Vec<DaxDevice>,
     /// The board, where firmware gives a device tree.
     pub device_tree: Option<DeviceTree>,
+    /// Vendors' drivers that power DRAM segments down.
+    pub segment_drivers: Vec<SegmentDriver>,
     /// Memory hotplug.
     pub hotplug: Option<HotplugFindings>,
     /// The running kernel's ramslice.

@@ -19,6 +19,7 @@ mod platform;
 mod power_rate;
 mod read_inputs;
 mod root;
+mod segments;
 mod sizes;
 mod slices;
 pub mod smbios;
@@ -39,6 +40,7 @@ pub use findings::{
 pub use layout::{MemoryLayout, ModuleGroup};
 pub use power_rate::{MwPerGib, MwPerGibError, PowerSaving};
 pub use root::{ReadProblem, RootError, SystemRoot};
+pub use segments::SegmentDriver;
 pub use slices::SliceAdvice;
 pub use verdict::{ByteInterval, PowerDownVerdict, VerdictKind};
 

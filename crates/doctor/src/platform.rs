@@ -7,7 +7,7 @@ use crate::findings::{
 use crate::read_inputs::{CPUINFO, DMI_TABLE};
 use crate::root::{ReadProblem, SystemRoot};
 
-const DEVICE_TREE: &str = "sys/firmware/devicetree/base";
+pub(crate) const DEVICE_TREE: &str = "sys/firmware/devicetree/base";
 const DMI_ID: &str = "sys/class/dmi/id";
 const XEN: &str = "sys/hypervisor/type";
 const VIRTIO: &str = "sys/bus/virtio/devices";

@@ -7,7 +7,7 @@ use crate::findings::{GapKind, InputGap, MachineFindings};
 use crate::root::SystemRoot;
 use crate::smbios;
 use crate::table_fields::TableFlaw;
-use crate::{platform, sysfs};
+use crate::{platform, segments, sysfs};
 
 pub(crate) const DMI_TABLE: &str = "sys/firmware/dmi/tables/DMI";
 pub(crate) const CPUINFO: &str = "proc/cpuinfo";
@@ -44,6 +44,7 @@ pub(crate) fn gather(root: &SystemRoot) -> MachineFindings {
     sysfs::hotplug(root, &mut out);
     sysfs::ramslice(root, &mut out);
     platform::device_tree(root, &mut out);
+    segments::segment_drivers(root, &mut out);
     platform::virtual_machine(root, &mut out);
     platform::give_back(root, &mut out);
     out

@@ -307,11 +307,7 @@ fn modules(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict
     );
     out.power_down = Some(ByteInterval { low_bytes: Bytes::ZERO, high_bytes });
     (out.unit_bytes, out.unit) = (Some(group.unit()), Some(group.part.to_owned()));
-    out.because.push(
-        "The low end is 0, because no table names a way to power memory down (ACPI MPST): it is \
-         for the memory controller, and we know of none that lets Linux do it."
-            .to_owned(),
-    );
+    out.because.push(low_end(findings));
     if nodes_open {
         (out.unit_bytes, out.unit) = (None, None);
         out.slice =
@@ -345,6 +341,28 @@ fn modules(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict
         );
     }
     out
+}
+
+/// Why nothing is promised.
+fn low_end(findings: &MachineFindings) -> String {
+    match findings.segment_drivers.first() {
+        None => "The low end is 0, because no table names a way to power memory down (ACPI MPST): \
+                 it is for the memory controller, and Linux itself has no driver that does it. \
+                 Vendors' kernels for some phones and tablets have one; none was found here."
+            .to_owned(),
+        Some(driver) => {
+            let unit = driver.granule_bytes.map_or_else(String::new, |size| {
+                format!(" Its segments have multiples of {size}, and slices should, too.")
+            });
+            let here = if driver.is_active {
+                "The running kernel has it: `ramslice --backend stock offline` is all it needs. \
+                 The low end is 0, because nothing here shows which blocks make a segment."
+            } else {
+                "The low end is 0, because the running kernel does not have it."
+            };
+            format!("The vendor's driver {} {}.{unit} {here}", driver.name, driver.does)
+        }
+    }
 }
 
 /// DRAM that is there but not in the figures, and why.

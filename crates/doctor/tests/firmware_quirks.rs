@@ -235,6 +235,29 @@ fn the_primary_vm_of_gunyah_is_no_guest() {
 }
 
 #[test]
+fn a_vendors_driver_for_segments_is_recognised_and_named() {
+    let tree = "sys/firmware/devicetree/base";
+    let phone = || {
+        TestMachine::new()
+            .file("proc/cpuinfo", "processor\t: 0\n")
+            .file("proc/meminfo", format!("MemTotal: {} kB\n", 11 * GIB / KIB))
+            .file(&format!("{tree}/compatible"), "some,soc\0")
+            .file(&format!("{tree}/mem-offline/compatible"), "qcom,mem-offline\0")
+    };
+    let because = |machine: TestMachine| machine.report(None).verdict.because.join(" ");
+    let granule = format!("{tree}/mem-offline/granule");
+    let text = because(phone().file(&granule, 512u32.to_be_bytes()));
+    assert!(text.contains("Qualcomm mem-offline powers a segment down when all"), "{text}");
+    assert!(text.contains("multiples of 512 MiB") && text.contains("does not have it"), "{text}");
+    let text = because(phone().file("sys/kernel/mem-offline/anon_migrate", "0\n"));
+    assert!(text.contains("--backend stock"), "{text}");
+    let damaged = phone().file(&granule, "lots").file(&granule, [1, 2]).report(None);
+    assert!(damaged.gaps.iter().any(|gap| gap.path.ends_with("/granule")), "{:?}", damaged.gaps);
+    let none = TestMachine::physical(16 * GIB).report(None).verdict.because.join(" ");
+    assert!(none.contains("none was found here"), "{none}");
+}
+
+#[test]
 fn nodes_without_a_length_are_read_by_their_counts() {
     let nodes = [PowerNodeEntry(0, 3, 0, 8 * GIB), PowerNodeEntry(1, 3, 8 * GIB, 8 * GIB)];
     let mut table = mpst(&nodes, 100, 50, 2);
