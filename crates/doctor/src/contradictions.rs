@@ -72,7 +72,7 @@ fn sizes(findings: &MachineFindings, found: &mut Contradictions) {
         }
     }
     if let (Some(modules), Some(managed)) = (modules, findings.mem_total_bytes) {
-        // A cache has no addresses. Persistent memory becomes the kernel's behind a cache or by DAX.
+        // A cache has no addresses. Persistent memory is the kernel's behind a cache or by DAX.
         let other = has_cache(findings) || findings.dax.iter().any(|device| device.managed);
         let persistent = if other { persistent_bytes(findings) } else { Bytes::ZERO };
         let most = modules.saturating_sub(cache_bytes(findings)) + cxl_bytes(findings) + persistent;

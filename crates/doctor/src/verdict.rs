@@ -237,8 +237,8 @@ fn power_nodes(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVer
 fn modules(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict {
     let (Some(high_bytes), Some(group)) = (parts.most(), parts.unit()) else {
         let headline = if has_cache(findings) {
-            "No verdict: DRAM is a cache of other memory here, so that what the kernel has need not \
-             be DRAM, and no input says what DRAM there is."
+            "No verdict: DRAM is a cache of other memory here, so that what the kernel has need \
+             not be DRAM, and no input says what DRAM there is."
         } else {
             "No verdict: no input says what memory this machine has."
         };

@@ -137,7 +137,7 @@ impl MemoryDevice {
         let role = match (code, technology) {
             // Video and static RAM, ROM, flash, EEPROM, FEPROM, EPROM.
             (0x05 | 0x06 | 0x08..=0x0c, _) => MemoryRole::Other,
-            // Memory technology, 7.18.6: NVDIMM-F, NVDIMM-P, Optane. NVDIMM-N is DRAM with a backup.
+            // Technology, 7.18.6: NVDIMM-F, NVDIMM-P, Optane. NVDIMM-N is DRAM with a backup.
             (0x1f, _) | (_, Some(5..=7)) => MemoryRole::Persistent,
             _ => MemoryRole::Dram,
         };

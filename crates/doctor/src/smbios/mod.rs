@@ -135,7 +135,7 @@ impl SmbiosTable {
                 device.role = MemoryRole::Other;
             }
         }
-        // Some firmware calls all of its DRAM non-volatile, so this tells only where others are not.
+        // Some firmware calls all of its DRAM non-volatile: it tells only where others are not.
         let dram = || self.devices.iter().filter(|device| device.role == MemoryRole::Dram);
         if dram().any(|device| !device.maybe_persistent) {
             for device in &mut self.devices {
