@@ -15,26 +15,25 @@ use crate::sizes::{
     mapped_to_no_size, module_bytes, persistent_bytes,
 };
 
-const SHOWS_TOTAL: &str = "how much memory there is";
+/// What a contradiction makes doubtful: the input, where it is, and what it would show.
+type Doubt = (&'static str, &'static str, &'static str);
+
 const SHOWS_SOCKETS: &str = "which addresses belong to which socket";
+const SIZES: Doubt = ("memory size", DMI_TABLE, SHOWS_SMBIOS);
+const KERNEL: Doubt = ("memory size", MEMINFO, "how much memory there is");
+const INTERLEAVING: Doubt = ("interleaving", DMI_TABLE, SHOWS_SMBIOS);
+const SOCKETS: Doubt = ("interleaving", SRAT, SHOWS_SOCKETS);
+const DOMAINS: Doubt = ("SRAT", SRAT, SHOWS_SOCKETS);
+const NODES: Doubt = ("MPST", MPST, SHOWS_MPST);
 
 /// Gaps as they are found.
 struct Contradictions(Vec<InputGap>);
 
 impl Contradictions {
-    /// `one` and `other` cannot both be true, so that `doubtful` is.
-    fn add(&mut self, doubtful: &'static str, one: String, other: String) {
-        let in_srat = other.contains("(SRAT)") || one.contains("(SRAT)");
-        let (path, shows) = match doubtful {
-            "MPST" => (MPST, SHOWS_MPST),
-            "SRAT" => (SRAT, SHOWS_SOCKETS),
-            "interleaving" if in_srat => (SRAT, SHOWS_SOCKETS),
-            "memory size" if one.contains("the kernel") => (MEMINFO, SHOWS_TOTAL),
-            _ => (DMI_TABLE, SHOWS_SMBIOS),
-        };
-        self.0.push(
-            InputGap::new(GapKind::Contradictory, doubtful, path, shows).between([one, other]),
-        );
+    /// `one` and `other` cannot both be true.
+    fn add(&mut self, (input, path, shows): Doubt, one: String, other: String) {
+        let gap = InputGap::new(GapKind::Contradictory, input, path, shows);
+        self.0.push(gap.between([one, other]));
     }
 }
 
@@ -65,7 +64,7 @@ fn sizes(findings: &MachineFindings, found: &mut Contradictions) {
             || is_memory_with_hole(&mapped_ranges(findings), most);
         if !explained {
             found.add(
-                "memory size",
+                SIZES,
                 format!("modules have {modules} (type 17)"),
                 format!("addresses are for {mapped} (type 19)"),
             );
@@ -78,7 +77,7 @@ fn sizes(findings: &MachineFindings, found: &mut Contradictions) {
         let most = modules.saturating_sub(cache_bytes(findings)) + cxl_bytes(findings) + persistent;
         if managed > most {
             found.add(
-                "memory size",
+                KERNEL,
                 format!("the kernel manages {managed}"),
                 format!("modules have {most} (type 17)"),
             );
@@ -88,7 +87,7 @@ fn sizes(findings: &MachineFindings, found: &mut Contradictions) {
         && differ(modules, seen)
     {
         found.add(
-            "memory size",
+            SIZES,
             format!("modules have {modules} (type 17)"),
             format!("memory controllers see {seen} (EDAC)"),
         );
@@ -104,7 +103,7 @@ fn mappings(findings: &MachineFindings, found: &mut Contradictions) {
             .filter(|mapping| !smbios.devices.iter().any(|device| device.handle == mapping.device));
         if let count @ 1.. = unknown.count() {
             found.add(
-                "interleaving",
+                INTERLEAVING,
                 format!("{count} mappings are of devices with addresses (type 20)"),
                 "there are no such devices (type 17)".to_owned(),
             );
@@ -117,14 +116,14 @@ fn mappings(findings: &MachineFindings, found: &mut Contradictions) {
             && !is_memory_with_hole(&set.ranges, size)
         {
             found.add(
-                "interleaving",
+                INTERLEAVING,
                 format!("addresses of {} are mapped to {} (type 20)", set.span(), set.names()),
                 format!("there is a size of {size} (type 17)"),
             );
         }
         if set.modules.len() > 1 && set.says_apart {
             found.add(
-                "interleaving",
+                INTERLEAVING,
                 format!("{} are not interleaved, by their positions (type 20)", set.names()),
                 "they share addresses (type 20)".to_owned(),
             );
@@ -146,7 +145,7 @@ fn sockets(findings: &MachineFindings, found: &mut Contradictions) {
         });
         if let count @ 2.. = touched.count() {
             found.add(
-                "interleaving",
+                SOCKETS,
                 format!("{} are interleaved with each other (type 20)", set.names()),
                 format!("their addresses are in {count} domains (SRAT)"),
             );
@@ -157,7 +156,7 @@ fn sockets(findings: &MachineFindings, found: &mut Contradictions) {
         && covered(&all) < managed
     {
         found.add(
-            "SRAT",
+            DOMAINS,
             format!("domains have {} (SRAT)", covered(&all)),
             format!("the kernel manages {managed}"),
         );
@@ -175,7 +174,7 @@ fn power_nodes(findings: &MachineFindings, found: &mut Contradictions) {
         && differ(size, there)
     {
         found.add(
-            "MPST",
+            NODES,
             format!("power nodes have {size} (MPST)"),
             format!("there is memory of {there}"),
         );
@@ -183,7 +182,7 @@ fn power_nodes(findings: &MachineFindings, found: &mut Contradictions) {
     for node in &mpst.nodes {
         if node.deepest().is_some_and(|state| state.saving_mw().is_none()) {
             found.add(
-                "MPST",
+                NODES,
                 format!("node {} needs some power (MPST)", node.id),
                 format!("node {} saves more than 100% of it (MPST)", node.id),
             );
@@ -191,7 +190,7 @@ fn power_nodes(findings: &MachineFindings, found: &mut Contradictions) {
     }
     if let Some((one, other)) = mpst.nesting().crossing {
         found.add(
-            "MPST",
+            NODES,
             format!("nodes {one} and {other} share a part of their addresses (MPST)"),
             "neither is inside the other (MPST)".to_owned(),
         );
