@@ -23,10 +23,10 @@ use ramslice_cli::stderr;
 
 const HELP: &str = "\
 FILE has the column layout of machine_usage.csv: nine columns, no header, the rows of a machine \
-together and in order of time. Only machine_id, time_stamp (seconds) and mem_util_percent are \
-read. A row that cannot be is an error with its line; rows without a value (empty, -1, 101), \
-repeated rows and gaps are counted. With --generate, machines are made up from published averages \
-instead; `ramslice-lab sim generate` has the options.
+together and in order of time. It may be compressed by gzip. Only machine_id, time_stamp \
+(seconds) and mem_util_percent are read. A row that cannot be is an error with its line; rows \
+without a value (empty, -1, 101), repeated rows and gaps are counted. With --generate, machines \
+are made up from published averages instead; `ramslice-lab sim generate` has the options.
 
 Each machine is simulated by itself, with a seed that follows from --seed and its place: cost \
 grows with their number, memory does not. With --output, tables go to DIR/machines/policy=NAME/ \
