@@ -482,8 +482,10 @@ class TestOne:
 """.replace("{folder}", str(pytester.path))
     guests.prepare(text)
     options = ["-n", workers, "--dist", "loadgroup"] if workers != "0" else []
+    # Of a shell's background jobs, SIGINT is ignored, and so of their children.
+    line = ["env", "--default-signal=INT", sys.executable, "-m", "pytest"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *guests.options, *options], cwd=pytester.path, text=True,
+        [*line, *guests.options, *options], cwd=pytester.path, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     hangs = pytester.path / "hangs"
     try:
