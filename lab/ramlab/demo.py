@@ -26,10 +26,11 @@ def prepare():
     kernel = subprocess.run([RAMLAB, "kernel", "plain"])
     if kernel.returncode:
         sys.exit(kernel.returncode)
-    for line in ("source lab/env && cargo build --release --locked --quiet",
-                 "ramlab guest-programs >/dev/null"):
-        if subprocess.run(["bash", "-c", line], cwd=ROOT).returncode:
-            die(f"failed: {line}")
+    tools = "source lab/env && cargo build --release --locked"
+    if subprocess.run(["bash", "-c", tools], cwd=ROOT).returncode:
+        die(f"failed: {tools}")
+    if subprocess.run([RAMLAB, "guest-programs"], stdout=subprocess.DEVNULL).returncode:
+        die("failed: ramlab guest-programs")
     source = subprocess.run([RAMLAB, "kernel", "--source"],
                             stdout=subprocess.PIPE, text=True, check=True)
     return TARBALL, source.stdout.split()[-1] + "/tools/lib/bpf"
