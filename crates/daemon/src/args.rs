@@ -39,7 +39,7 @@ Signals:
 Files:
   /etc/ramslice/ramsliced.toml   settings
   /etc/ramslice/ramsliced.toml.d/*.toml
-                                 settings that go before these, in the order of their names
+                                 settings that override these, by name, the last one wins
   /var/lib/ramslice/state.json   what was learned; safe to remove while the daemon is stopped
   /var/lib/ramslice/prices.json  while the kernel's prices do not hold: samples to fit new ones,
                                  for ramslice-lab calibrate --from
