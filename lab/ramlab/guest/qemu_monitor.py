@@ -45,17 +45,17 @@ def _relay(device, end):
         os.close(device)
 
 
-def connect(path):
-    """A connection over a character device; qemu.qmp itself takes sockets only.
+def connect(device):
+    """A connection over an open character device, which it closes; qemu.qmp takes sockets only.
 
     The monitor greets once, when the device is opened for the first time.
     """
     from qemu.qmp.legacy import QEMUMonitorProtocol
 
-    device = os.open(path, os.O_RDWR | os.O_NOCTTY)
     if not select.select([device], [], [], SECONDS)[0]:
+        name = os.readlink(f"/proc/self/fd/{device}")
         os.close(device)
-        raise TimeoutError(f"QEMU's monitor does not greet on {path}")
+        raise TimeoutError(f"QEMU's monitor does not greet on {name}")
     ours, theirs = socket.socketpair()
     threading.Thread(target=_relay, args=(device, theirs), daemon=True).start()
     found = QEMUMonitorProtocol(ours)
@@ -67,6 +67,6 @@ def connect(path):
 @functools.cache
 def monitor():
     """The guest's monitor, open until this program ends: cmd("balloon", value=BYTES)."""
-    found = connect(port())
+    found = connect(os.open(port(), os.O_RDWR | os.O_NOCTTY))
     atexit.register(found.close)
     return found
