@@ -72,6 +72,26 @@ pub enum KernelError {
         /// Which group helps, or how to make one.
         hint: String,
     },
+    /// The file is there, but its file system takes no writes.
+    #[error(
+        "{path} is on a file system that is mounted read-only, as /sys is in most containers: run \
+         it on the host, or in a container that may write to /sys",
+        path = .path.display()
+    )]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Root may not read a file: the kernel is locked down.
+    #[error(
+        "{path} is not for reading while the kernel is locked down (kernel_lockdown(7)): boot \
+         without lockdown=, or without Secure Boot",
+        path = .path.display()
+    )]
+    LockedDown {
+        /// The file.
+        path: PathBuf,
+    },
     /// The kernel's interface is of another version.
     #[error(
         "the kernel's ramslice interface has version {kernel}, these tools know version {tool}: \
@@ -351,7 +371,10 @@ impl KernelError {
             | Self::NoCounter { .. } => BackendErrorKind::Unsupported,
             Self::Neither { patched, .. } => patched.kind(),
             Self::Disabled { .. } => BackendErrorKind::Disabled,
-            Self::Permission { .. } | Self::PagesPermission { .. } => BackendErrorKind::Permission,
+            Self::Permission { .. }
+            | Self::PagesPermission { .. }
+            | Self::ReadOnly { .. }
+            | Self::LockedDown { .. } => BackendErrorKind::Permission,
             Self::Busy { .. } | Self::SizeBusy { .. } | Self::Locked { .. } => {
                 BackendErrorKind::Busy
             }

@@ -49,10 +49,14 @@ pub enum PageClass {
     Hole,
     /// In an offline or quarantined slice.
     Off,
+    /// The allocator does not have it yet; on stock kernels alone.
+    NotGiven,
+    /// A memory block's own page descriptors, which go and come with it; on stock kernels alone.
+    Memmap,
 }
 
 impl PageClass {
-    /// All classes, in the kernel's order.
+    /// The patched kernel's classes, in its order.
     pub const ALL: [Self; 16] = [
         Self::Free,
         Self::Transit,
@@ -96,6 +100,8 @@ impl PageClass {
             Self::Foreign => "given away",
             Self::Hole => "no memory",
             Self::Off => "off",
+            Self::NotGiven => "not the allocator's yet",
+            Self::Memmap => "its own page descriptors",
         }
     }
 }
@@ -342,7 +348,7 @@ impl PageRun {
             PageClass::Off => PageFate::Gone,
             _ if self.stays_for() != Reason::None => PageFate::Stays,
             PageClass::Free | PageClass::Transit => PageFate::Free,
-            PageClass::Hole => PageFate::Gone,
+            PageClass::Hole | PageClass::Memmap => PageFate::Gone,
             _ if self.flags.has(PageFlag::Drop) => PageFate::Dropped,
             _ => PageFate::Moves,
         }

@@ -120,6 +120,11 @@ impl ContentsSummary {
         self.groups.iter().filter(|group| group.fate == fate).map(|group| group.pages).sum()
     }
 
+    /// Pages of this class.
+    pub fn pages_of(&self, class: PageClass) -> Pages {
+        self.groups.iter().filter(|group| group.class == class).map(|group| group.pages).sum()
+    }
+
     /// Pages that stay, by reason, most pages first.
     pub fn reasons(&self) -> Vec<(Reason, Pages)> {
         let mut found: Vec<(Reason, Pages)> = Vec::new();

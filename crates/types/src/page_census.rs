@@ -81,8 +81,9 @@ impl PageCounts {
                 PageClass::Kernel
                 | PageClass::Reserved
                 | PageClass::HwPoison
-                | PageClass::Foreign => &mut counts.other_unmovable,
-                PageClass::Hole | PageClass::Off => &mut counts.off,
+                | PageClass::Foreign
+                | PageClass::NotGiven => &mut counts.other_unmovable,
+                PageClass::Hole | PageClass::Off | PageClass::Memmap => &mut counts.off,
             };
             *kind += run.pages;
             if run.flags.has(PageFlag::Lru) {

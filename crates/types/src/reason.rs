@@ -9,6 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 macro_rules! reasons {
     ($($number:literal $name:ident $code:literal $sentence:literal $advice:literal;)+) => {
         /// Why a slice cannot be emptied, or why a request stopped.
+        ///
+        /// Numbers below [`Reason::FIRST_OF_STOCK`] are the patched kernel's.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
         #[non_exhaustive]
         pub enum Reason {
@@ -24,6 +26,9 @@ macro_rules! reasons {
         }
 
         impl Reason {
+            /// The number of the first reason that memory blocks of a stock kernel alone have.
+            pub const FIRST_OF_STOCK: u32 = 1000;
+
             /// Every reason that has a text, in the kernel's order.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
@@ -138,6 +143,15 @@ reasons! {
         "see the kernel log for the driver's message";
     26 Migration "migration" "pages that should have moved did not"
         "try again: something held on to them for the moment";
+    // Given by stock kernels' memory blocks alone; the patched kernel has no such numbers.
+    1000 NotGiven "not-given" "it holds memory that the allocator does not have yet"
+        "nothing: the kernel hands it out once it is wanted (deferred_init, unaccepted memory)";
+    1001 ZoneEdge "zone-edge" "its zone would become smaller, and it could not come back to it"
+        "nothing: the first and the last block of a zone below Normal stay on";
+    1002 BootMemory "boot-memory" "this kernel gives no memory back that was there at boot"
+        "nothing on arm64: only memory that was added later can go; the patched kernel can";
+    1003 BroughtBack "brought-back" "another program brought it online again at once"
+        "look for a udev rule with SUBSYSTEM==\"memory\" that writes `online`, or another manager";
 }
 
 impl fmt::Display for Reason {

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Requests that a second request, a signal, a deadline or the end of their process meets."""
 
+import collections
+import contextlib
 import errno
 import os
 import signal
 import threading
+import time
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
@@ -12,6 +15,7 @@ from ramlab.guest.harness import MIB, Child, ConcurrentAction, interrupt
 from ramlab.pytest_vm import vm
 
 pytestmark = vm(mem="2G", append="ramslice=32M")
+SECONDS = 10
 
 
 class Interrupted(harness.RamsliceTest):
@@ -115,6 +119,32 @@ class Interrupted(harness.RamsliceTest):
             # Each slice takes 150 ms or more
             self.assertLess(done.nr_done, 10)
         dev.write(self.delay, 0)
+        self.assert_sane()
+
+
+class WakingAgainstEmptying(harness.RamsliceTest):
+    """Requests that wake slices while another process empties them again at once."""
+
+    def test_slices_that_went_off_again_have_been_woken(self):
+        """Such a slice once made online_all say that it was in the wrong state."""
+
+        def repeat(op):
+            outcomes = collections.Counter()
+            with dev.Device() as own:
+                until = time.monotonic() + SECONDS
+                while time.monotonic() < until:
+                    done = own.request(op, wait_busy=10)
+                    outcomes[done.status, done.why()] += done.nr_done
+            yield outcomes
+
+        with contextlib.ExitStack() as children:
+            all_of_them = [children.enter_context(Child(repeat, op)).start()
+                           for op in ("offline_free", "online_all", "online_all")]
+            emptied, *woken = [child.result() for child in all_of_them]
+        for outcomes in woken:
+            self.assertEqual(list(outcomes), [(0, "none")])
+            self.assertGreater(sum(outcomes.values()), 200)
+        self.assertGreater(sum(emptied.values()), 200)
         self.assert_sane()
 
 

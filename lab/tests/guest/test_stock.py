@@ -250,7 +250,7 @@ class Stock(unittest.TestCase):
 
     def test_a_refusal_names_the_reason_and_changes_no_block(self):
         refused = ramslice("offline", 0, status=1)["results"][0]["outcome"]
-        self.assertEqual((refused["reason"], refused["slices_done"]), ("zone-end", 0))
+        self.assertEqual((refused["reason"], refused["slices_done"]), ("zone-edge", 0))
         pages = ramslice("explain", 0)
         self.assertIn("boot", json.dumps(pages))
         self.assertEqual(blocks(), self.found)

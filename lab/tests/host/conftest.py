@@ -9,6 +9,12 @@ from ramlab.testing.boot import programs
 
 
 @pytest.fixture(scope="session")
+def ramslice_program(pytestconfig):
+    """`ramslice`, as below."""
+    return Path(programs(pytestconfig)["RAMSLICE_PROGRAM"])
+
+
+@pytest.fixture(scope="session")
 def lab_program(pytestconfig):
     """`ramslice-lab`, built from the tree or taken from the folder of --programs."""
     return Path(programs(pytestconfig)["RAMSLICE_LAB_PROGRAM"])

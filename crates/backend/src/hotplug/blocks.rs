@@ -47,13 +47,18 @@ pub(super) fn block_bytes(system: &dyn SystemFiles) -> Result<Bytes, KernelError
     }
 }
 
+/// The numbers of all blocks, in no order.
+pub(super) fn numbers(system: &dyn SystemFiles) -> Result<Vec<u64>, KernelError> {
+    let listed =
+        system.names(MEMORY).map_err(|_| KernelError::NoHotplug { path: system.path(MEMORY) })?;
+    Ok(listed.iter().filter_map(|name| name.strip_prefix("memory")?.parse().ok()).collect())
+}
+
 /// All blocks by their number, the physical address divided by the block's size.
 pub(super) fn read(system: &dyn SystemFiles) -> Result<BTreeMap<u64, MemoryBlock>, KernelError> {
     let nodes = nodes(system);
     let mut found = BTreeMap::new();
-    let listed =
-        system.names(MEMORY).map_err(|_| KernelError::NoHotplug { path: system.path(MEMORY) })?;
-    for number in listed.iter().filter_map(|name| name.strip_prefix("memory")?.parse().ok()) {
+    for number in numbers(system)? {
         match block(system, number, nodes.get(&number).copied().unwrap_or(NodeId(0))) {
             Ok(block) => drop(found.insert(number, block)),
             // A block that is there has zones, unless the kernel cannot take memory away.

@@ -47,6 +47,16 @@ pub(super) struct FakeState {
     pub(super) state_reads: u64,
     /// The kernel can add memory, but not take any away.
     pub(super) without_hotremove: bool,
+    /// `/sys` is mounted read-only.
+    pub(super) read_only: bool,
+    /// What `uname -m` prints, if it is not `x86_64`.
+    pub(super) architecture: Option<&'static str>,
+    /// Another program brings each block online as soon as it has gone.
+    pub(super) brought_back: bool,
+    /// Pages that each zone has and its allocator does not.
+    pub(super) not_given: u64,
+    /// What a CPU's list takes at once; it holds 5 pages.
+    pub(super) per_cpu_batch: u64,
     /// Zones cannot be read.
     zones_unreadable: bool,
     now_ms: u64,
@@ -253,8 +263,10 @@ impl FakeState {
         if pinned {
             return Err(Errno::INTR);
         }
-        self.fill(number, BLOCK, bit::NOPAGE, 0);
-        self.online_blocks.insert(number, false);
+        if !self.brought_back {
+            self.fill(number, BLOCK, bit::NOPAGE, 0);
+            self.online_blocks.insert(number, false);
+        }
         Ok(())
     }
 
@@ -262,7 +274,9 @@ impl FakeState {
         let mut text = String::new();
         let two = self.second_node.is_some();
         let counts = self.page_counts();
-        for (node, name) in [(0, "Normal"), (0, "Movable"), (1, "Normal"), (1, "Movable")] {
+        for (node, name) in
+            [(0, "DMA"), (0, "Normal"), (0, "Movable"), (1, "Normal"), (1, "Movable")]
+        {
             let mine = |number: &u64| (self.node(*number), self.zones[number]) == (node, name);
             let of_zone: Vec<u64> = self.zones.keys().copied().filter(mine).collect();
             // Zones of the only node are there without any memory, too.
@@ -282,13 +296,15 @@ impl FakeState {
             text += &format!(
                 "Node {node}, zone {name}\n  pages free     {}\n        min      100\n        \
                  low      200\n        high     300\n        spanned  {}\n        \
-                 managed  {}\n        protection: (0, 0)\n      \
+                 present  {}\n        managed  {}\n        protection: (0, 0)\n      \
                  nr_zone_inactive_file {}\n  pagesets\n    \
-                 cpu: 0\n     count: 5\n  start_pfn: {}\n",
+                 cpu: 0\n     count: 5\n     batch: {}\n  start_pfn: {}\n",
                 free,
                 (last - first) * BLOCK,
                 blocks * BLOCK,
+                (blocks * BLOCK).saturating_sub(self.not_given),
                 cache,
+                self.per_cpu_batch,
                 first * BLOCK,
             );
         }
@@ -297,9 +313,8 @@ impl FakeState {
 }
 
 /// `/proc/meminfo` with this much available; the other lines are those that its parser requires.
-fn meminfo_text(available_kib: u64) -> String {
+fn meminfo_text(available_kib: u64, total_kib: u64) -> String {
     let others = [
-        "MemTotal",
         "MemFree",
         "Buffers",
         "Cached",
@@ -317,7 +332,7 @@ fn meminfo_text(available_kib: u64) -> String {
         "VmallocUsed",
         "VmallocChunk",
     ];
-    let mut text = format!("MemAvailable: {available_kib} kB\n");
+    let mut text = format!("MemTotal: {total_kib} kB\nMemAvailable: {available_kib} kB\n");
     for name in others {
         text += &format!("{name}: 0 kB\n");
     }
@@ -354,7 +369,8 @@ impl SystemFiles for FakeMachine {
                 inner.meminfo_reads += 1;
                 let pages: u64 =
                     inner.page_counts().values().map(|(free, cache)| free + cache).sum();
-                meminfo_text(pages * 4)
+                let online = inner.online_blocks.values().filter(|online| **online).count() as u64;
+                meminfo_text(pages * 4, online * BLOCK * 4)
             }
             "proc/vmstat" => "pgmigrate_success 0\npgfault 7\npgalloc_normal 9".to_owned(),
             "proc/cpuinfo" => "processor : 0\ncpu MHz : 1000.0".to_owned(),
@@ -377,6 +393,17 @@ impl SystemFiles for FakeMachine {
         Ok(result?)
     }
 
+    fn check_writable(&self, path: &str) -> io::Result<()> {
+        if self.inner().read_only && path.starts_with("sys/") {
+            return Err(Errno::ROFS.into());
+        }
+        Ok(())
+    }
+
+    fn architecture(&self) -> String {
+        self.inner().architecture.unwrap_or("x86_64").to_owned()
+    }
+
     fn names(&self, directory: &str) -> io::Result<Vec<String>> {
         let inner = self.inner();
         if directory == "sys/devices/system/node" {
@@ -392,7 +419,7 @@ impl SystemFiles for FakeMachine {
             return Ok(mine.map(|number| format!("memory{number}")).collect());
         }
         if directory != "sys/devices/system/memory" {
-            return Ok(Vec::new());
+            return Err(io::ErrorKind::NotFound.into());
         }
         let mut names = vec!["block_size_bytes".to_owned(), "probe".to_owned()];
         names.extend(inner.online_blocks.keys().map(|number| format!("memory{number}")));

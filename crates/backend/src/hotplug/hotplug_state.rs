@@ -1,7 +1,7 @@
 //! State to keep between two calls because the kernel does not keep it: which blocks are ours, and
 //! their zones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ pub(super) struct HotplugState {
     pub(super) blocks: BTreeMap<u64, String>,
     /// By the first block of the slice.
     pub(super) failures: BTreeMap<u64, SliceFailure>,
+    /// Blocks that were there at boot, on a kernel that never gives those back.
+    pub(super) boot_blocks: BTreeSet<u64>,
     /// What was done since boot.
     pub(super) work: Option<WorkCounters>,
     /// The clock that counted its cycles: the first one, for all of them.

@@ -10,6 +10,7 @@
 //! A stock kernel does not wake blocks by itself: see [`HotplugGuard`].
 
 mod blocks;
+mod boot_memory;
 mod cpu_frequency;
 #[cfg(any(test, feature = "fake"))]
 mod fake_machine;
@@ -17,11 +18,15 @@ mod guard;
 mod hotplug_state;
 #[cfg(test)]
 mod limit_tests;
+mod not_given;
 mod page_runs;
 mod page_scan;
 mod page_use;
+mod page_walk;
 mod place_margins;
 mod price;
+#[cfg(test)]
+mod real_machine_tests;
 mod request;
 mod request_limits;
 mod request_wake;

@@ -3,7 +3,8 @@
 use ramslice_types::{PageClass, PageFlags, PageRun, Pages, Pfn, Reason, SliceContents, SliceId};
 
 use super::blocks::BlockState;
-use super::page_scan::{PageScan, walk_pages};
+use super::page_scan::PageScan;
+use super::page_walk::walk_pages;
 use super::system_files::SystemFiles;
 use crate::error::KernelError;
 
@@ -20,16 +21,19 @@ impl PageScan {
         let part = part.ok_or_else(|| KernelError::NotFound { what: format!("slice {id}") })?;
         let mut runs: Vec<PageRun> = Vec::new();
         for &number in &part.blocks {
-            let (first, pages) = (self.first_pfn(number), self.block_pages());
+            let block = self.walked_block(number);
+            let (first, pages) = (block.first, block.pages);
             if self.blocks[&number].state == BlockState::Offline {
                 push(&mut runs, run(first, pages, PageClass::Off));
                 continue;
             }
-            let movable = self.zone_of_block(number) == Some("Movable");
             let cgroups = cgroups(system, first, pages.0);
-            walk_pages(system, first, pages.0, movable, &mut |pfn, page| {
+            walk_pages(system, &block, &mut |pfn, page| {
                 let mut one = run(Pfn(pfn), Pages(1), page.class);
                 (one.reason, one.flags) = (page.reason, page.flags);
+                if page.may_stay() && part.sum.perhaps_free > Pages::ZERO {
+                    (one.class, one.reason) = (PageClass::Transit, Reason::None);
+                }
                 one.mappings = u32::try_from(page.mappings).unwrap_or(u32::MAX);
                 let charged =
                     cgroups.get((pfn - first.0) as usize).copied().filter(|&inode| inode != 0);

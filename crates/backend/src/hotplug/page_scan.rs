@@ -11,19 +11,14 @@ use ramslice_types::{
 
 use super::blocks::{self, BlockState, MemoryBlock};
 use super::hotplug_state::HotplugState;
-use super::page_use::{FolioWalk, PageSum, PageUse};
+use super::page_use::PageSum;
+use super::page_walk::{FLAGS, WalkedBlock, memmap_on_memory, walk_pages};
 use super::place_margins::{PlaceMargins, ZoneSize};
 use super::price;
 use super::system_files::{SystemFiles, read_proc};
 use super::zones::{self, ZoneInfo, ZoneRoom};
 use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed;
-
-const FLAGS: &str = "proc/kpageflags";
-const COUNTS: &str = "proc/kpagecount";
-
-/// Pages read at once: 64 KiB of flags.
-const BATCH: u64 = 8192;
 
 /// A slice as the scan found it.
 #[derive(Debug, Clone)]
@@ -50,6 +45,10 @@ pub(super) struct PageScan {
     pub(super) blocks_per_slice: u64,
     pub(super) blocks: BTreeMap<u64, MemoryBlock>,
     pub(super) zones: Vec<ZoneInfo>,
+    /// The allocator has less memory than `MemTotal`.
+    pub(super) short_of_total: bool,
+    /// Blocks that are added may hold their own page descriptors.
+    pub(super) memmap_on_memory: bool,
     pub(super) scanned_slices: Vec<ScannedSlice>,
     pub(super) saved_state: HotplugState,
     /// The scan covered all pages, not only those of some slices.
@@ -116,44 +115,6 @@ fn check_may_continue(
     Err(failed(system.path(FLAGS), FileAccess::Read, std::io::ErrorKind::Interrupted.into()))
 }
 
-/// Calls `each` with every page of an online block.
-pub(super) fn walk_pages(
-    system: &dyn SystemFiles,
-    first: Pfn,
-    pages: u64,
-    movable: bool,
-    each: &mut dyn FnMut(u64, &PageUse),
-) -> Result<(), KernelError> {
-    let mut walk = FolioWalk::default();
-    let mut flags = vec![0; BATCH as usize];
-    let mut counts = vec![0; BATCH as usize];
-    let denied = |path: &str, source: std::io::Error| match source.kind() {
-        std::io::ErrorKind::PermissionDenied => {
-            KernelError::PagesPermission { path: system.path(path) }
-        }
-        std::io::ErrorKind::NotFound => KernelError::NoPageFlags { path: system.path(path) },
-        _ => failed(system.path(path), FileAccess::Read, source),
-    };
-    let mut at = 0;
-    while at < pages {
-        let length = BATCH.min(pages - at) as usize;
-        let read = system
-            .words(FLAGS, first.0 + at, &mut flags[..length])
-            .map_err(|e| denied(FLAGS, e))?;
-        let counted = system
-            .words(COUNTS, first.0 + at, &mut counts[..length])
-            .map_err(|e| denied(COUNTS, e))?;
-        // Past the last page frame there is no memory.
-        flags[read..length].fill(super::page_use::bit::NOPAGE);
-        counts[counted..length].fill(0);
-        for (offset, (&flags, &count)) in (at..).zip(flags.iter().zip(&counts).take(length)) {
-            each(first.0 + offset, &walk.next_page(flags, count, movable));
-        }
-        at += length as u64;
-    }
-    Ok(())
-}
-
 impl PageScan {
     /// Reads blocks and zones, but no pages: quick, and enough to wake slices.
     pub(super) fn without_pages(
@@ -176,10 +137,13 @@ impl PageScan {
             blocks_per_slice,
             blocks,
             zones: read_zones(system)?,
+            short_of_total: false,
+            memmap_on_memory: memmap_on_memory(system),
             scanned_slices: Vec::new(),
             saved_state: store,
             complete: false,
         };
+        scan.short_of_total = scan.is_short_of_total(system);
         for (id, blocks) in scan.slices_of_blocks() {
             let part = scan.scan_slice(system, id, blocks, false)?;
             scan.scanned_slices.push(part);
@@ -220,6 +184,7 @@ impl PageScan {
         let before = std::mem::replace(&mut self.blocks, blocks::read(system)?);
         self.saved_state = HotplugState::read(system)?;
         self.zones = read_zones(system)?;
+        self.short_of_total = self.is_short_of_total(system);
         let slices = self.slices_of_blocks();
         let same = slices.len() == self.scanned_slices.len()
             && slices
@@ -315,8 +280,12 @@ impl PageScan {
                 sum.raise_reason(Reason::ZoneEnd);
             }
             zone = zone.or(here);
+            if block.state != BlockState::Offline && self.saved_state.boot_blocks.contains(&number)
+            {
+                sum.raise_reason(Reason::BootMemory);
+            }
             if block.state != BlockState::Offline && walks {
-                sum.merge(&self.block_sum(system, number, here == Some("Movable"))?);
+                sum.merge(&self.block_sum(system, number)?);
             } else if state == SliceState::Offline {
                 sum.present += self.block_pages();
             }
@@ -326,11 +295,12 @@ impl PageScan {
         let online =
             numbers.iter().filter(|number| self.blocks[number].state == BlockState::Online);
         if let Some(info) = self.zone(node, &zone) {
-            sum.finish(info.per_cpu);
+            // The lists may have grown by a batch since they were looked at.
+            sum.finish(info.per_cpu + info.per_cpu_batch);
             for &number in online {
                 let first = self.first_pfn(number);
                 if info.would_lose_end(first, Pfn(first.0 + self.block_pages().0)) {
-                    sum.raise_reason(Reason::ZoneEnd);
+                    sum.raise_reason(Reason::ZoneEdge);
                 }
             }
         } else {
@@ -358,18 +328,9 @@ impl PageScan {
         &self,
         system: &dyn SystemFiles,
         number: u64,
-        movable: bool,
     ) -> Result<PageSum, KernelError> {
         let mut sum = PageSum::default();
-        walk_pages(
-            system,
-            self.first_pfn(number),
-            self.block_pages().0,
-            movable,
-            &mut |_, page| {
-                sum.add(page);
-            },
-        )?;
+        walk_pages(system, &self.walked_block(number), &mut |_, page| sum.add(page))?;
         Ok(sum)
     }
 
@@ -380,20 +341,22 @@ impl PageScan {
         number: u64,
     ) -> Result<Vec<u64>, KernelError> {
         let mut found = Vec::new();
-        walk_pages(
-            system,
-            self.first_pfn(number),
-            self.block_pages().0,
-            false,
-            &mut |pfn, page| {
-                let used =
-                    !matches!(page.class, PageClass::Free | PageClass::Hole) && !page.unknown_use;
-                if used && page.reason == Reason::None {
-                    found.push(pfn);
-                }
-            },
-        )?;
+        let block = WalkedBlock { movable: false, ..self.walked_block(number) };
+        walk_pages(system, &block, &mut |pfn, page| {
+            let ownerless =
+                matches!(page.class, PageClass::Free | PageClass::Hole | PageClass::Memmap);
+            if !ownerless && !page.unknown_use && page.reason == Reason::None {
+                found.push(pfn);
+            }
+        })?;
         Ok(found)
+    }
+
+    /// Whether the allocator has less memory than `MemTotal`, which includes what it gets later.
+    fn is_short_of_total(&self, system: &dyn SystemFiles) -> bool {
+        let managed: Pages = self.zones.iter().map(|zone| zone.managed).sum();
+        read_proc::<Meminfo>(system, "proc/meminfo")
+            .is_ok_and(|meminfo| meminfo.mem_total > managed.bytes(self.page_bytes).0)
     }
 
     /// The zone whose bounds include a page frame.

@@ -31,10 +31,17 @@ pub(super) mod bit {
     pub(crate) const RESERVED: u64 = 1 << 32;
     pub(crate) const MLOCKED: u64 = 1 << 33;
     pub(crate) const PRIVATE: u64 = 1 << 35;
+    pub(crate) const OWNER_PRIVATE: u64 = 1 << 37;
 }
 
 /// Pages of a folio of a pageblock on x86-64; one larger is gigantic.
 const PAGEBLOCK: u64 = 512;
+
+/// Whether a page shows nothing of its use: either the kernel uses it, or it is free in a CPU's
+/// list, or the allocator does not have it yet.
+pub(super) fn is_bare(flags: u64) -> bool {
+    flags & !(bit::COMPOUND_HEAD | bit::COMPOUND_TAIL) == 0
+}
 
 /// What a page is used for, and whether it can move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,9 +53,21 @@ pub(super) struct PageUse {
     pub(super) mappings: u64,
     /// A part of the folio before it.
     pub(super) tail: bool,
-    /// It shows no flag at all: either the kernel uses it, or it is free in a CPU's list. User
-    /// space cannot know which.
+    /// Either the kernel uses it, or it is free in a CPU's list. User space cannot know which.
     pub(super) unknown_use: bool,
+}
+
+impl PageUse {
+    /// A page that no program and no allocator has: `reason` keeps its block on, if any does.
+    pub(super) fn without_owner(class: PageClass, reason: Reason) -> Self {
+        let flags = PageFlags::default();
+        Self { class, reason, flags, mappings: 0, tail: false, unknown_use: false }
+    }
+
+    /// Whether its use is unknown and it may keep its block on.
+    pub(super) fn may_stay(&self) -> bool {
+        self.unknown_use && self.reason == Reason::Unmovable
+    }
 }
 
 /// Goes through pages in order; a tail is what its head is.
@@ -79,7 +98,6 @@ impl FolioWalk {
 
 fn classify(raw: u64, mappings: u64, movable: bool) -> PageUse {
     let has = |bits: u64| raw & bits != 0;
-    let bare = raw & !(bit::COMPOUND_HEAD | bit::COMPOUND_TAIL) == 0;
     let cached = has(bit::LRU | bit::ANON | bit::MMAP | bit::READ_IN | bit::SWAPBACKED);
     let (class, reason) = match () {
         () if has(bit::NOPAGE) => (PageClass::Hole, Reason::Hole),
@@ -100,7 +118,14 @@ fn classify(raw: u64, mappings: u64, movable: bool) -> PageUse {
         () if movable => (PageClass::Transit, Reason::None),
         () => (PageClass::Kernel, Reason::Unmovable),
     };
-    PageUse { class, reason, flags: flags(raw, class), mappings, tail: false, unknown_use: bare }
+    PageUse {
+        class,
+        reason,
+        flags: flags(raw, class),
+        mappings,
+        tail: false,
+        unknown_use: is_bare(raw),
+    }
 }
 
 fn flags(raw: u64, class: PageClass) -> PageFlags {
@@ -134,8 +159,10 @@ pub(super) struct PageSum {
     /// Pages to migrate, and all their mappings.
     pub(super) moves: Pages,
     pub(super) mappings: u64,
-    /// Pages of unknown use ([`PageUse::bare`]).
+    /// Pages of unknown use, until [`PageSum::finish`] has decided on them.
     pub(super) unknown_use: Pages,
+    /// Those of them that are counted as free because CPUs' lists may hold that many.
+    pub(super) perhaps_free: Pages,
     /// Pages that cannot move, and the reason that is hardest to remove.
     pub(super) staying: Pages,
     pub(super) reason: Reason,
@@ -145,12 +172,12 @@ impl PageSum {
     /// Adds a page.
     pub(super) fn add(&mut self, page: &PageUse) {
         let one = Pages(1);
-        if page.class == PageClass::Hole {
+        if matches!(page.class, PageClass::Hole | PageClass::Memmap) {
             self.raise_reason(page.reason);
             return;
         }
         self.present += one;
-        if page.unknown_use && page.reason == Reason::Unmovable {
+        if page.may_stay() {
             self.unknown_use += one;
             return;
         }
@@ -210,11 +237,13 @@ impl PageSum {
         self.raise_reason(other.reason);
     }
 
-    /// Counts pages of unknown use as free if the CPUs' lists hold that many: then they are no
-    /// reason not to try.
+    /// Counts pages of unknown use as free if the CPUs' lists may hold that many: then they are no
+    /// reason not to try. The kernel drains these lists first, and looks at what is left before it
+    /// moves a page.
     pub(super) fn finish(&mut self, per_cpu: Pages) {
         if self.unknown_use <= per_cpu {
             self.counters.free += self.unknown_use;
+            self.perhaps_free = self.unknown_use;
         } else {
             self.staying += self.unknown_use;
             self.raise_reason(Reason::Unmovable);
@@ -228,7 +257,9 @@ impl PageSum {
             self.reason,
             Reason::Hole
                 | Reason::ZoneEnd
+                | Reason::ZoneEdge
                 | Reason::Boot
+                | Reason::BootMemory
                 | Reason::HwPoison
                 | Reason::ForeignOffline
         )
@@ -243,7 +274,8 @@ impl PageSum {
             Reason::Slab => 3,
             Reason::Hugetlb => 4,
             Reason::Gigantic => 5,
-            _ => 6,
+            Reason::NotGiven => 6,
+            _ => 7,
         };
         if rank(reason) > rank(self.reason) {
             self.reason = reason;

@@ -51,6 +51,9 @@ pub(super) fn run(
 ) -> Result<RequestOutcome, KernelError> {
     let system = &*backend.system;
     let _held = if request.dry_run { None } else { Some(lock_requests(system)?) };
+    if !request.dry_run {
+        check_blocks_are_writable(system)?;
+    }
     let began = system.now();
     let takes = !request.dry_run && !request.op.wakes();
     let floor = if takes { backend.floor()? } else { Bytes(0) };
@@ -115,6 +118,15 @@ fn scan_for(
         _ => is_within(request, scan, part),
     };
     backend.scan_slices(wanted, &goes_on)
+}
+
+/// Fails if blocks cannot be switched: in most containers, for instance.
+fn check_blocks_are_writable(system: &dyn SystemFiles) -> Result<(), KernelError> {
+    let Some(first) = blocks::numbers(system)?.into_iter().next() else { return Ok(()) };
+    let path = file(first, "state");
+    system
+        .check_writable(&path)
+        .map_err(|source| failed(system.path(&path), FileAccess::Write, source))
 }
 
 /// The outcome of a request that gave way before it did anything.
@@ -241,7 +253,8 @@ impl RequestRun<'_> {
                 && !slice.unmovable
                 && (!only_empty || slice.is_empty())
         });
-        parts.sort_by_key(|part| (std::cmp::Reverse(part.price), part.id));
+        // Of equals, last those that may hold pages of the kernel.
+        parts.sort_by_key(|part| (std::cmp::Reverse((part.price, part.sum.perhaps_free)), part.id));
         while let Some(part) = parts.pop() {
             if self.request.max_slices.is_some_and(|most| self.outcome.slices_done >= most) {
                 return Ok(());
@@ -253,6 +266,9 @@ impl RequestRun<'_> {
             // Earlier slices may have filled this one, and the scan may be some time ago. If the
             // slice costs more than expected, it goes back in the queue.
             let part = self.scan.rescan_slice(self.system, part.id)?;
+            if part.sum.reason == Reason::BootMemory {
+                continue;
+            }
             if only_empty && !self.scan.slice(&part).is_empty() {
                 continue;
             }
@@ -410,10 +426,14 @@ impl RequestRun<'_> {
             }
             return Err(stop);
         }
-        // Blocks that another process has brought online meanwhile are not offline.
-        let off =
-            |&number: &u64| blocks::state(self.system, number).ok() == Some(BlockState::Offline);
-        if part.blocks.iter().all(off) { Ok(()) } else { Err(SliceRefusal::new(Reason::State)) }
+        for &number in &part.blocks {
+            match blocks::state(self.system, number).ok() {
+                Some(BlockState::Offline) => {}
+                Some(_) => return Err(SliceRefusal::new(Reason::BroughtBack)),
+                None => return Err(SliceRefusal::new(Reason::State)),
+            }
+        }
+        Ok(())
     }
 
     /// Takes one block offline. It is saved as ours before, so that it is known if this program
@@ -477,6 +497,8 @@ impl RequestRun<'_> {
                 let few = stayed > 0 && stayed * PINNED_SHARE <= users.len().max(PINNED_SHARE);
                 return match () {
                     () if few => stop(Reason::Pinned),
+                    // Not one could leave: VFIO and io_uring pin all that a program has.
+                    () if stuck && stayed == users.len() => stop(Reason::Pinned),
                     () if stuck => SliceRefusal::new(Reason::Migration),
                     () => SliceRefusal::new(Reason::Deadline),
                 };
@@ -486,12 +508,15 @@ impl RequestRun<'_> {
             // The block is gone, or has holes or two zones.
             Errno::NOENT | Errno::NODEV => return stop(Reason::State),
             Errno::INVAL => return stop(Reason::Hole),
+            Errno::PERM if self.is_kept_since_boot(number) => {
+                self.keep_boot_blocks();
+                return stop(Reason::BootMemory);
+            }
             // A driver that listens to memory hotplug refused (NOTIFY_BAD).
             Errno::PERM | Errno::IO => return stop(Reason::Power),
             _ => {}
         }
-        let movable = self.scan.zone_of_block(number) == Some("Movable");
-        let sum = self.scan.block_sum(self.system, number, movable).unwrap_or_default();
+        let sum = self.scan.block_sum(self.system, number).unwrap_or_default();
         self.outcome.failed += sum.staying + sum.unknown_use;
         match sum.reason {
             Reason::None if sum.unknown_use > Pages::ZERO => stop(Reason::Unmovable),

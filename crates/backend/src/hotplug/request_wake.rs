@@ -68,6 +68,8 @@ impl RequestRun<'_> {
                     Errno::NOENT | Errno::NODEV => Reason::State,
                     Errno::INTR => Reason::Signal,
                     Errno::NOMEM => Reason::NoRoom,
+                    // A page of it was found bad while it was off: it never comes back.
+                    Errno::HWPOISON => Reason::HwPoison,
                     _ => Reason::Power,
                 };
                 SliceRefusal { reason, errno }

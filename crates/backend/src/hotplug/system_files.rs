@@ -29,6 +29,10 @@ pub(super) trait SystemFiles: Send + Sync {
     fn text(&self, path: &str) -> io::Result<String>;
     /// Writes a sysfs file, in one system call; a signal may interrupt it.
     fn write(&self, path: &str, text: &str) -> io::Result<()>;
+    /// Whether a file may be written to; nothing is written.
+    fn check_writable(&self, path: &str) -> io::Result<()>;
+    /// The machine's architecture, as `uname -m` prints it.
+    fn architecture(&self) -> String;
     /// Names in a directory.
     fn names(&self, directory: &str) -> io::Result<Vec<String>>;
     /// 64-bit words from the `first` on: as many as fit, fewer at the end.
@@ -81,6 +85,14 @@ impl SystemFiles for RealFiles {
         let result = file.write(text.as_bytes()).map(drop);
         debug!(path = %path.display(), text, ok = result.is_ok(), "write");
         result
+    }
+
+    fn check_writable(&self, path: &str) -> io::Result<()> {
+        OpenOptions::new().write(true).open(self.path(path)).map(drop)
+    }
+
+    fn architecture(&self) -> String {
+        rustix::system::uname().machine().to_string_lossy().into_owned()
     }
 
     fn names(&self, directory: &str) -> io::Result<Vec<String>> {

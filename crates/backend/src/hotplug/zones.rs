@@ -12,13 +12,18 @@ pub(super) struct ZoneInfo {
     pub(super) free: Pages,
     pub(super) low: Pages,
     pub(super) high: Pages,
+    pub(super) present: Pages,
     pub(super) managed: Pages,
+    /// What a confidential guest has not accepted so far.
+    pub(super) unaccepted: Pages,
     pub(super) spanned: Pages,
     pub(super) start: Pfn,
     /// The largest amount that allocations which prefer another zone must leave.
     pub(super) lowmem_reserve: Pages,
     /// In the CPUs' own lists: free, but not in the allocator's.
     pub(super) per_cpu: Pages,
+    /// What these lists take or give at once, together.
+    pub(super) per_cpu_batch: Pages,
     /// Page cache, without what is in shared memory.
     pub(super) cache: Pages,
 }
@@ -104,11 +109,14 @@ pub(super) fn parse(text: &str) -> Vec<ZoneInfo> {
             ["pages", "free", ..] => zone.free = pages(2),
             ["low", _] => zone.low = pages(1),
             ["high", _] => zone.high = pages(1),
+            ["present", _] => zone.present = pages(1),
             ["managed", _] => zone.managed = pages(1),
+            ["nr_unaccepted", _] => zone.unaccepted = pages(1),
             ["spanned", _] => zone.spanned = pages(1),
             ["start_pfn:", _] => zone.start = Pfn(pages(1).0),
             ["nr_zone_inactive_file" | "nr_zone_active_file", _] => zone.cache += pages(1),
             ["count:", _] => zone.per_cpu += pages(1),
+            ["batch:", _] => zone.per_cpu_batch += pages(1),
             ["protection:", ..] => {
                 let numbers = line.split(|letter: char| !letter.is_ascii_digit());
                 zone.lowmem_reserve =
@@ -152,11 +160,14 @@ impl ZoneInfo {
             free: Pages::ZERO,
             low: Pages::ZERO,
             high: Pages::ZERO,
+            present: Pages::ZERO,
             managed: Pages::ZERO,
+            unaccepted: Pages::ZERO,
             spanned: Pages::ZERO,
             start: Pfn(0),
             lowmem_reserve: Pages::ZERO,
             per_cpu: Pages::ZERO,
+            per_cpu_batch: Pages::ZERO,
             cache: Pages::ZERO,
         }
     }
@@ -211,6 +222,7 @@ Node 1, zone  Movable
             (Pages(502_000), Pages(520_159), Pfn(4096))
         );
         assert_eq!((dma32.lowmem_reserve, dma32.per_cpu), (Pages(935), Pages(300)));
+        assert_eq!((dma32.per_cpu_batch, dma32.present), (Pages(63), Pages(520_159)));
     }
 
     #[test]

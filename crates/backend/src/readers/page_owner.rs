@@ -6,6 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use ramslice_types::{AllocationSite, PageAllocation, PageRun, Pfn};
+use rustix::io::Errno;
 use tracing::debug;
 
 use crate::error::KernelError;
@@ -24,6 +25,10 @@ pub(crate) fn sites(
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             debug!(path = %path.display(), "page_owner is off");
             return Ok(None);
+        }
+        // Not even root: a mode that denies others is EACCES.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => {
+            return Err(KernelError::LockedDown { path: path.to_owned() });
         }
         Err(source) => return Err(failed(source)),
     };

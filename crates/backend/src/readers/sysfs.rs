@@ -30,6 +30,9 @@ pub(crate) fn write(paths: &KernelPaths, name: &str, value: u64) -> io::Result<(
 
 /// Gives an I/O error its path, and permission errors their remedy.
 pub(crate) fn failed(path: PathBuf, access: FileAccess, source: io::Error) -> KernelError {
+    if source.kind() == io::ErrorKind::ReadOnlyFilesystem {
+        return KernelError::ReadOnly { path };
+    }
     if source.kind() == io::ErrorKind::PermissionDenied {
         let hint = "only root may: use sudo".to_owned();
         return KernelError::Permission { path, access, hint };

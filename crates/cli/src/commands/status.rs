@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use anyhow::Result;
 use ramslice_types::{
-    Backend, ContentsDetail, MachineState, SliceContents, SliceRanges, SliceState, SliceTotals,
+    Backend, ContentsDetail, MachineState, Reason, SliceContents, SliceRanges, SliceState,
+    SliceTotals,
 };
 use serde::Serialize;
 
@@ -154,19 +155,28 @@ pub fn run(args: &StatusArgs, context: &CommandContext, out: &mut dyn Write) -> 
 fn summary(machine: &MachineState, census: &SliceTotals, screen: &OutputStyle) -> Vec<String> {
     let width = usize::from(screen.width).min(100);
     let page = machine.info.page_bytes;
-    let mut lines = vec![
-        headline(machine),
-        totals(machine),
-        slice_counts(census),
-        String::new(),
-        ScreenCell::line(screen, &bar(screen, &census.pages, width)),
-    ];
+    let mut lines = vec![headline(machine), totals(machine), slice_counts(census)];
+    lines.extend(not_given(machine));
+    lines.extend([String::new(), ScreenCell::line(screen, &bar(screen, &census.pages, width))]);
     lines.extend(
         legend(screen, &census.pages, page, width)
             .iter()
             .map(|line| ScreenCell::line(screen, line)),
     );
     lines
+}
+
+/// Why the memory above may be less than `MemTotal`.
+fn not_given(machine: &MachineState) -> Option<String> {
+    let slices = &machine.snapshot.slices;
+    let count = slices.iter().filter(|slice| slice.reason == Reason::NotGiven).count();
+    let hold = if count == 1 { "slice holds" } else { "slices hold" };
+    (count > 0).then(|| {
+        format!(
+            "{count} {hold} memory that the allocator does not have yet (not-given): MemTotal may \
+             count it, the memory above does not"
+        )
+    })
 }
 
 /// Size, slices, driver.

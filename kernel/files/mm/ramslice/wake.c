@@ -362,7 +362,7 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 	enum ramslice_state state;
 	struct ramslice_slice *s;
 	struct ramslice_chunk c;
-	bool held;
+	bool held, begun;
 	int err = 0;
 
 	spin_lock_irq(&ramslice_lock);
@@ -383,6 +383,7 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 			s->rz->stats.online_request++;
 		}
 	}
+	begun = s->state != RAMSLICE_OFFLINE;
 	spin_unlock_irq(&ramslice_lock);
 	if (call)
 		ramslice_call_start(call);
@@ -409,6 +410,9 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 	case RAMSLICE_QUARANTINED:
 		return -EIO;
 	case RAMSLICE_OFFLINE:
+		/* It woke, and another request has emptied it since */
+		if (begun)
+			return 0;
 		/* As many drivers' calls as there can be are hanging */
 		if (held)
 			ramslice_hold(id);

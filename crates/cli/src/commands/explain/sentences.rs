@@ -1,8 +1,8 @@
 //! What would have to happen for a slice to be empty, as a person would say it.
 
 use ramslice_types::{
-    ContentsSummary, MachineState, PageClass, PageFate, PageGroup, Reason, Slice, SliceContents,
-    SliceState,
+    ContentsSummary, MachineState, PageClass, PageFate, PageGroup, Pages, Reason, Slice,
+    SliceContents, SliceState,
 };
 
 use super::price::price;
@@ -57,7 +57,22 @@ pub(in crate::commands) fn plain_words(
             Some(work) => format!("Nothing stands in the way: {work}. {command} does that"),
         };
         words.push_str(&format!(" at a price of {} (units of 100 cycles).", price(machine, slice)));
-        if slice.unreclaimable {
+        let unknown = holdings.pages_of(PageClass::Transit);
+        if unknown > Pages::ZERO && machine.info.is_stock() {
+            words.push_str(&format!(
+                " {} of it show no owner: free in a CPU's list, most likely, which the kernel \
+                 drains first.",
+                nr_pages(unknown.0)
+            ));
+        }
+        if matches!(slice.reason, Reason::ZoneEdge | Reason::BootMemory) {
+            words = format!(
+                "It stays on ({}): {}. What helps: {}.",
+                slice.reason,
+                slice.reason.sentence(),
+                slice.reason.advice()
+            );
+        } else if slice.unreclaimable {
             words = format!(
                 "The kernel considers it impossible to empty ({}: {}), although none of its pages \
                  says so now.",
@@ -153,6 +168,9 @@ fn clause(reason: Reason, pages: u64, what: &str) -> String {
                  first"
             )
         }
+        Reason::NotGiven => {
+            format!("the allocator has to get {pages} that it does not have yet, and free them")
+        }
         Reason::Unmovable => format!("{pages} of {what} {have} to be freed by the kernel"),
         other => format!("{pages} of {what} {have} to go ({other}: {})", other.sentence()),
     }
@@ -173,7 +191,8 @@ mod tests {
 
     #[test]
     fn every_reason_that_pages_can_have_has_a_clause_of_its_own() {
-        for &reason in Reason::ALL.iter().take_while(|reason| **reason != Reason::NoRoom) {
+        let of_pages = Reason::ALL.iter().take_while(|reason| **reason != Reason::NoRoom);
+        for &reason in of_pages.chain(&[Reason::NotGiven]) {
             if reason == Reason::Quarantined {
                 continue;
             }
