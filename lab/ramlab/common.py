@@ -31,7 +31,7 @@ FLAVOURS = {
 }
 
 # Debian's own kernels, as ramlab vm and ramlab stock-kernel name them.
-STOCK_KERNELS = {"debian-6.1": "6.1", "debian-6.12": "6.12"}
+STOCK_KERNELS = {"debian-6.1": "6.1", "debian-6.12": "6.12", "debian-7": "7"}
 
 
 def die(message, status=1):

@@ -2,17 +2,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Fetches one of Debian's own kernels into the cache and unpacks it there; nothing is installed.
 #
-# Usage: ramlab stock-kernel 6.1|6.12 [headers]
+# Usage: ramlab stock-kernel 6.1|6.12|7 [headers]
 # Prints the directory: boot/vmlinuz-VERSION, boot/config-VERSION and lib/modules/VERSION as in the
 # package, and initrd, which mounts the host's root file system as ramlab vm says in rootflags= (it
 # is a module in these kernels). With "headers", prints the directory to build modules for it with
 # (make -C), from Debian's own packages; status 77 if the mirror no longer has them.
-# The versions below are those that the tests were written with. When a mirror has dropped one, the
-# newest is taken and named. The generic flavour: the cloud flavour has no 9p and cannot mount the
-# host's root.
+# The versions below are those that the tests were written with; 7 is the newest that Debian builds,
+# from trixie-backports. When a mirror has dropped one, the newest is taken and named. The generic
+# flavour: the cloud flavour has no 9p and cannot mount the host's root.
 set -euo pipefail
 source "$(dirname "$0")/../../env"
 
+# Where its packages come from, and what its image consists of.
+suites=(bookworm bookworm-backports) parts=(image)
 case ${1:-} in
 6.1)
 	pinned=linux-image-6.1.0-54-amd64=6.1.190-1
@@ -22,7 +24,12 @@ case ${1:-} in
 	pinned=linux-image-6.12.95+deb12-amd64=6.12.95-1~bpo12+1
 	series='^linux-image-6\.12\.[0-9]+\+deb12-amd64$'
 	;;
-*) die "which kernel? ramlab stock-kernel 6.1 or ramlab stock-kernel 6.12" ;;
+7)
+	pinned=linux-image-7.3.4+deb13-amd64=7.3.4-1~bpo13+1
+	series='^linux-image-7\.[0-9]+\.[0-9]+\+deb13-amd64$'
+	suites=(trixie-backports) parts=(base binary modules)
+	;;
+*) die "which kernel? ramlab stock-kernel 6.1, 6.12 or 7" ;;
 esac
 folder=$RAMSLICE_CACHE/stock-kernels
 mkdir -p "$folder"
@@ -38,11 +45,11 @@ prepare() {
 	mirror=$(mirror_of bookworm) security=$(mirror_of bookworm-security)
 	[ -n "$mirror" ] || die "apt has no source for bookworm," \
 		"whose mirror would have its kernels (see sources.list(5))"
-	cat >"$work/sources.list" <<-END
-		deb $key $mirror bookworm main
-		deb $key $mirror bookworm-backports main
-		${security:+deb $key $security bookworm-security main}
-	END
+	for suite in "${suites[@]}"; do
+		echo "deb $key $mirror $suite main"
+	done >"$work/sources.list"
+	[[ ${suites[0]} != bookworm || -z $security ]] ||
+		echo "deb $key $security bookworm-security main" >>"$work/sources.list"
 	mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/package"
 	private=(-o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/dev/null
 		-o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache" -o APT::Sandbox::User=root)
@@ -88,17 +95,34 @@ if [ -n "$there" ]; then
 	exit
 fi
 
+# The packages of an image, which later releases have split.
+download() {
+	local part packages=()
+	for part in "${parts[@]}"; do packages+=("linux-$part-${1#linux-image-}"); done
+	(cd "$work" && apt-get "${private[@]}" download -qq "${packages[@]}" >&2)
+}
+
 prepare "kernel ${pinned#*=}"
-if ! (cd "$work" && apt-get "${private[@]}" download -qq "$pinned" 2>/dev/null); then
+if ! download "$pinned" 2>/dev/null; then
 	newest=$(apt-cache "${private[@]}" search --names-only "$series" |
 		cut -d' ' -f1 | sort -V | tail -1)
 	[ -n "$newest" ] || die "no package matches $series: is there a network?"
 	echo "the mirror no longer has $pinned; taking $newest" >&2
-	(cd "$work" && apt-get "${private[@]}" download -qq "$newest") || die "cannot download $newest"
+	download "$newest" || die "cannot download $newest"
 fi
-package=$(find "$work" -maxdepth 1 -name '*.deb')
-version=$(dpkg-deb -f "$package" Version)
-dpkg-deb -x "$package" "$work/package"
+for package in "$work"/*.deb; do
+	version=$(dpkg-deb -f "$package" Version)
+	dpkg-deb -x "$package" "$work/package"
+done
+# Later releases have all of it in one directory of /usr.
+if [ -d "$work/package/usr/lib/modules" ]; then
+	mkdir -p "$work"/package/{boot,lib}
+	mv "$work/package/usr/lib/modules" "$work/package/lib"
+	kernel=$(basename "$work"/package/lib/modules/*)
+	for file in vmlinuz config; do
+		mv "$work/package/lib/modules/$kernel/$file" "$work/package/boot/$file-$kernel"
+	done
+fi
 # What no virtual machine of ours has: three quarters of the files.
 modules=$(echo "$work"/package/lib/modules/*)
 rm -rf "$modules"/kernel/sound \

@@ -3,7 +3,7 @@
 # Builds a kernel module of one file for one of Debian's own kernels, against Debian's headers, and
 # prints where it is.
 #
-# Usage: ramlab stock-module 6.1|6.12 FILE.c
+# Usage: ramlab stock-module 6.1|6.12|7 FILE.c
 # Status 77 if there are no headers for the kernel in the cache any more.
 set -euo pipefail
 source "$(dirname "$0")/../../env"

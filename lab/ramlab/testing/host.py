@@ -22,7 +22,7 @@ ENDS = "RAMLAB_SESSION_ENDS"
 FATAL = "RAMSLICE_FATAL"
 STOCK = "debian-"
 # Kernels beside those that most of the tests run on: their tests are for the long campaigns.
-SECOND_BASES = ("debian-6.1",)
+SECOND_BASES = ("debian-6.1", "debian-7")
 
 
 class GuestTest(pytest.Item):

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Boots a directory that holds a whole Debian, with its own systemd, and waits until it powers off.
 
-Usage: ramlab boot-root [--kernel debian-6.1|debian-6.12] [--mem 2G] [--timeout SECONDS] DIRECTORY
+Usage: ramlab boot-root [--kernel debian-6.1|...] [--mem 2G] [--timeout SECONDS] DIRECTORY
        ramlab boot-root --own-kernel RELEASE --disk FILE [--append WORDS] [--mem 2G]
                         [--timeout SECONDS] DIRECTORY
 

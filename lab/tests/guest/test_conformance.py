@@ -20,6 +20,6 @@ def test_the_patched_kernel_conforms():
         conform("kernel")
 
 
-@vm(kernel=["debian-6.1", "debian-6.12"], mem="2G")
+@vm(kernel=["debian-6.1", "debian-6.12", "debian-7"], mem="2G")
 def test_a_stock_kernel_conforms():
     conform("stock")

@@ -10,7 +10,7 @@ from ramlab.guest.daemon import PATIENCE, Daemon
 from ramlab.guest.hotplug_blocks import MEMORY, off, wake_blocks
 from ramlab.pytest_vm import vm
 
-BOTH = vm(kernel=["debian-6.1", "debian-6.12"], mem="2G")
+ALL = vm(kernel=["debian-6.1", "debian-6.12", "debian-7"], mem="2G")
 NEWER = vm(kernel="debian-6.12", mem="2G")
 WOKEN = "memory is short: slices were woken"
 
@@ -29,7 +29,7 @@ class StockDaemon(unittest.TestCase):
         self.addCleanup(wake_blocks)
         self.addCleanup(self.daemon.end, signal.SIGKILL)
 
-    @BOTH
+    @ALL
     def test_observe_takes_no_block_offline(self):
         self.daemon.configure(policy="periodic")
         self.daemon.start()
@@ -37,7 +37,7 @@ class StockDaemon(unittest.TestCase):
         self.assertEqual(self.daemon.status()["machine"]["backend"], "stock")
         self.assertEqual(nr_off(), 0)
 
-    @BOTH
+    @ALL
     def test_blocks_go_offline_and_wake_under_pressure_and_at_the_end(self):
         self.daemon.configure(mode="on", policy="periodic", stop="auto")
         self.daemon.start()

@@ -56,7 +56,7 @@ def take_memory_first_to_be_killed():
     os.nice(19)
 
 
-@vm(kernel=["debian-6.1", "debian-6.12"], mem="2G")
+@vm(kernel=["debian-6.1", "debian-6.12", "debian-7"], mem="2G")
 class Stock(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -250,7 +250,7 @@ class Stock(unittest.TestCase):
 
     def test_a_refusal_names_the_reason_and_changes_no_block(self):
         refused = ramslice("offline", 0, status=1)["results"][0]["outcome"]
-        self.assertEqual((refused["reason"], refused["slices_done"]), ("zone-edge", 0))
+        self.assertEqual((refused["reason"], refused["slices_done"]), ("zone-end", 0))
         pages = ramslice("explain", 0)
         self.assertIn("boot", json.dumps(pages))
         self.assertEqual(blocks(), self.found)

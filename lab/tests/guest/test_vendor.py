@@ -19,7 +19,7 @@ from ramlab.guest.hotplug_blocks import MEMORY, MIB, PROGRAM, blocks, off, ramsl
 from ramlab.pytest_vm import vm
 
 SOURCE = {"RAMSLICE_SEGMENTS": "lab/guest/vendor/segments.c"}
-BOTH = vm(kernel=["debian-6.1", "debian-6.12"], mem="2G", modules=SOURCE)
+ALL = vm(kernel=["debian-6.1", "debian-6.12", "debian-7"], mem="2G", modules=SOURCE)
 NEWER = vm(kernel="debian-6.12", mem="2G", modules=SOURCE)
 DRIVER = Path("/sys/module/segments/parameters")
 SEGMENT = 64 * MIB
@@ -93,7 +93,7 @@ class Vendor(unittest.TestCase):
         self.assertEqual(self.switch("compact", "--max-slices", count)["slices_done"], count)
         return sorted(off())
 
-    @BOTH
+    @ALL
     def test_exactly_the_offline_blocks_have_no_power(self):
         before = int(driver("nr_down"))
         low, high = self.some_off(2)
@@ -112,7 +112,7 @@ class Vendor(unittest.TestCase):
         self.switch("online", number)
         self.assertEqual(int(driver("nr_touched")), self.touched)
 
-    @BOTH
+    @ALL
     def test_a_failed_power_up_is_reported_and_the_slice_stays_known(self):
         first, second = self.some_off(2)
         self.configure(refuse_up=1)
