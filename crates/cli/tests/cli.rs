@@ -42,6 +42,13 @@ fn commands_print_what_is_expected() {
         ("slices-price", vec!["slices", "--state", "online", "--sort", "price", "--limit", "8"]),
         ("slices-zone", vec!["slices", "--zone", "normal", "--sort", "free", "--limit", "3"]),
         ("slices-no-zone", vec!["slices", "--zone", "Movable"]),
+        ("slices-more", vec!["slices", "--zone", "Normal", "--limit", "4", "-o", "+held,retry"]),
+        (
+            "slices-raw",
+            vec!["slices", "--sort", "free", "-ro", "slice,address,price,free,retry,reason"],
+        ),
+        ("slices-bytes", vec!["slices", "--limit", "9", "-nbo", "slice,present,free,state"]),
+        ("slices-unknown-column", vec!["slices", "-o", "slice,fre,state"]),
         ("map", vec!["map"]),
         ("map-narrow", vec!["map", "--width", "48"]),
         ("map-color", vec!["map", "--color", "always"]),
@@ -66,6 +73,83 @@ fn commands_print_what_is_expected() {
         ("energy-for", vec!["energy", "--profile", "rdram", "--for", "10s"]),
     ] {
         expect(name, &args, run);
+    }
+}
+
+#[test]
+fn raw_values_are_words_whose_numbers_are_those_of_json() {
+    let printed = run(&["slices", "-nbr", "-o", "slice,node,free,present,price,reason,held"]);
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    let document = json(&["slices", "--json"]);
+    let (slices, page_bytes) = (&document["slices"], document["page_bytes"].as_u64().unwrap());
+    let expected = slices.as_array().unwrap().iter().map(|slice| {
+        let bytes = |pages: &Value| (pages.as_u64().unwrap() * page_bytes).to_string();
+        let is_on = ["online", "emptying"].contains(&slice["state"].as_str().unwrap());
+        let free = &slice["composition"]["free_pages"];
+        let flag = |name: &str| slice[name].as_bool().unwrap();
+        let price = match slice["state"].as_str().unwrap() {
+            "online" if flag("unreclaimable") || flag("unmovable") || flag("backoff") => {
+                "inf".into()
+            }
+            "online" => slice["price_100cycles"].to_string(),
+            _ => "-".into(),
+        };
+        let reason = slice["reason"].as_str().unwrap();
+        [
+            slice["id"].to_string(),
+            slice["node"].to_string(),
+            if is_on { bytes(free) } else { "-".into() },
+            bytes(&slice["present_pages"]),
+            price,
+            if reason == "none" { "-".into() } else { reason.to_owned() },
+            if flag("held") { "yes".into() } else { "no".into() },
+        ]
+        .join(" ")
+    });
+    let expected: Vec<String> = expected.collect();
+    assert!(expected.len() > 100 && expected.iter().any(|line| line.contains(" inf pinned ")));
+    assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn options_of_the_table_and_json_exclude_each_other() {
+    for (option, name) in [
+        (&["-o", "slice"][..], "--output"),
+        (&["-n"], "--no-header"),
+        (&["-b"], "--bytes"),
+        (&["-r"], "--raw"),
+    ] {
+        for args in
+            [[&["slices", "--json"], option].concat(), [&["--json", "slices"], option].concat()]
+        {
+            let output = run(&args);
+            assert_eq!(output.status.code(), Some(2), "{args:?}");
+            assert!(output.stdout.is_empty(), "{args:?}");
+            let text = String::from_utf8(output.stderr).unwrap();
+            assert!(text.contains(&format!("{name} cannot be used with --json")), "{text}");
+        }
+    }
+}
+
+#[test]
+fn help_lists_the_columns_that_an_error_allows() {
+    let refused = run(&["slices", "-o", "?"]).stderr;
+    let refused = String::from_utf8(refused).unwrap();
+    let (_, names) = refused.split_once("the columns are ").unwrap();
+    let names: Vec<&str> = names.lines().next().unwrap().split(", ").collect();
+    assert!(names.contains(&"slice") && names.contains(&"retry"), "{refused}");
+    let help = String::from_utf8(run(&["slices", "--help"]).stdout).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    run(&["man", "--dir", dir.path().to_str().unwrap()]);
+    let page = fs::read_to_string(dir.path().join("ramslice-slices.1")).unwrap();
+    for name in names {
+        let described = |line: &str| {
+            line.trim_start_matches([' ', '*'])
+                .split_once(' ')
+                .is_some_and(|(word, about)| word == name && about.trim().len() > 8)
+        };
+        assert!(help.lines().any(described), "--help does not describe {name}");
+        assert!(page.lines().any(described), "the manual page does not describe {name}");
     }
 }
 
@@ -385,7 +469,13 @@ fn a_file_of_another_kind_is_refused_by_name() {
 
 #[test]
 fn a_closed_pipe_is_no_failure() {
-    for args in [&["slices", "--json"][..], &["slices"], &["completions", "bash"], &["man"]] {
+    for args in [
+        &["slices", "--json"][..],
+        &["slices"],
+        &["slices", "-r"],
+        &["completions", "bash"],
+        &["man"],
+    ] {
         let mut child = command(args)
             .arg("--from")
             .arg(fixture())

@@ -120,6 +120,11 @@ with dev.Device() as device:
             {s.id: "offline" if s.state == dev.OFFLINE else "online" for s in slices},
         )
         self.assertEqual(last["info"]["offline_pages"], info.offline_pages)
+        for where in ([], ["--from", folder]):
+            table = ramslice("slices", "-nr", "-o", "slice,state", *where).splitlines()
+            off = [line.split(" ")[0] for line in table if line.endswith(" offline")]
+            self.assertEqual(off, [str(s.id) for s in slices if s.state == dev.OFFLINE])
+            self.assertEqual(len(table), len(slices))
 
         # The ledger over the recording adds up what the kernel did for these requests
         ledger = json.loads(

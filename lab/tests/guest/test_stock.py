@@ -299,6 +299,19 @@ class Stock(unittest.TestCase):
         self.assertEqual((outcome["reason"], request.returncode), ("signal", 1))
         self.assertEqual(blocks(), self.found)
 
+    def test_a_raw_table_has_the_state_of_each_block(self):
+        ramslice("compact", "--max-slices", 2)
+        done = subprocess.run(
+            [PROGRAM, "slices", "-nbr", "-o", "slice,state,present,held"], check=True, text=True,
+            stdout=subprocess.PIPE,
+        )
+        rows = [line.split(" ") for line in done.stdout.splitlines()]
+        self.assertEqual({int(row[0]) for row in rows if row[1] == "offline"}, off())
+        self.assertEqual(len(off()), 2)
+        self.assertEqual([int(row[0]) for row in rows], list(self.found))
+        self.assertTrue(all(0 < int(row[2]) <= self.block for row in rows), rows)
+        self.assertEqual({row[3] for row in rows}, {"no"})
+
     def test_other_commands_work_or_name_the_reason(self):
         ramslice("compact", "--max-slices", 1)
         for words in (["map"], ["explain", "--all"], ["slices"], ["top", "--count", "1"]):

@@ -17,12 +17,19 @@ pub enum ColumnAlign {
 pub struct TextTable {
     columns: Vec<(&'static str, ColumnAlign)>,
     rows: Vec<Vec<String>>,
+    has_header: bool,
 }
 
 impl TextTable {
     /// A table with these headings.
     pub fn new(columns: &[(&'static str, ColumnAlign)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new() }
+        Self { columns: columns.to_vec(), rows: Vec::new(), has_header: true }
+    }
+
+    /// The same without the line of headings.
+    #[must_use]
+    pub fn without_header(self) -> Self {
+        Self { has_header: false, ..self }
     }
 
     /// Adds a row of as many cells as there are columns.
@@ -42,7 +49,8 @@ impl TextTable {
             .enumerate()
             .map(|(at, (title, _))| {
                 let cells = self.rows.iter().map(|row| row[at].chars().count());
-                cells.chain([title.len()]).max().unwrap_or(0)
+                let title = self.has_header.then(|| title.chars().count());
+                cells.chain(title).max().unwrap_or(0)
             })
             .collect();
         let line = |cells: Vec<&str>| {
@@ -56,7 +64,9 @@ impl TextTable {
             text.trim_end().to_owned()
         };
         let head = line(self.columns.iter().map(|(title, _)| *title).collect());
-        writeln!(out, "{}", screen.bold(&head))?;
+        if self.has_header {
+            writeln!(out, "{}", screen.bold(&head))?;
+        }
         for row in &self.rows {
             writeln!(out, "{}", line(row.iter().map(String::as_str).collect()))?;
         }
@@ -80,5 +90,8 @@ mod tests {
         let mut out = Vec::new();
         table.write(&mut out, &OutputStyle::plain()).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), " id  name    c\n  7  ∞\n128  Normal  x\n");
+        let mut out = Vec::new();
+        table.without_header().write(&mut out, &OutputStyle::plain()).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "  7  ∞\n128  Normal  x\n");
     }
 }

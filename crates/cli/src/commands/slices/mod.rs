@@ -1,5 +1,7 @@
 //! `ramslice slices`: a row per slice.
 
+mod columns;
+
 use std::io::Write;
 
 use anyhow::Result;
@@ -10,9 +12,11 @@ use ramslice_types::{
 use serde::Serialize;
 
 use crate::context::{CommandContext, write_json};
-use crate::exit::ExitStatus;
-use crate::render::{ColumnAlign, TextTable};
+use crate::exit::{ExitStatus, UsageError};
+use crate::render::{OutputStyle, TextTable};
 use crate::request_report::zone_number;
+
+use columns::{ColumnList, SliceRow, ValueStyle, output_help};
 
 const HELP: &str = "\
 Sizes are MiB. The price is what emptying a slice is expected to cost, in units of 100 CPU cycles; \
@@ -22,6 +26,8 @@ Examples:
   ramslice slices --sort price --limit 10      the ten that compact would empty first
   ramslice slices --state online --zone Normal
   ramslice slices --resize 256MiB              larger slices, while none is off
+  ramslice slices -o +held,retry               two more columns
+  ramslice slices -nbr -o slice,free | awk '$2 > 32 * 2^20 { print $1 }'
   ramslice slices --json | jq '.slices[] | select(.reason == \"slab\").id'";
 
 /// List the slices.
@@ -47,6 +53,37 @@ pub struct SlicesArgs {
     /// kernel
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     resize: Option<Bytes>,
+    /// Columns to print, by name and separated by commas; +NAME adds to the default
+    #[arg(
+        short,
+        long,
+        value_name = "COLUMNS",
+        long_help = output_help()
+    )]
+    output: Option<ColumnList>,
+    /// Print no header
+    #[arg(short, long)]
+    no_header: bool,
+    /// Print sizes in bytes
+    #[arg(short, long)]
+    bytes: bool,
+    /// For awk and cut: columns with one blank between, values without blanks and with all digits,
+    /// `-` for none
+    #[arg(short, long)]
+    raw: bool,
+}
+
+impl SlicesArgs {
+    /// An option that is for the table alone, if there is one.
+    fn table_option(&self) -> Option<&'static str> {
+        let options = [
+            ("--output", self.output.is_some()),
+            ("--no-header", self.no_header),
+            ("--bytes", self.bytes),
+            ("--raw", self.raw),
+        ];
+        options.into_iter().find_map(|(name, is_there)| is_there.then_some(name))
+    }
 }
 
 /// What to sort by.
@@ -82,6 +119,13 @@ struct RowBody<'a> {
 /// # Errors
 /// What cannot be read or written.
 pub fn run(args: &SlicesArgs, context: &CommandContext, out: &mut dyn Write) -> Result<ExitStatus> {
+    // Clap sees no conflict with a --json before the command.
+    if context.json()
+        && let Some(option) = args.table_option()
+    {
+        let message = format!("{option} cannot be used with --json, which has every figure");
+        return Err(UsageError(message).into());
+    }
     let backend = context.backend()?;
     if let Some(size) = args.resize {
         backend.set_slice_bytes(size)?;
@@ -104,7 +148,7 @@ pub fn run(args: &SlicesArgs, context: &CommandContext, out: &mut dyn Write) -> 
         };
         write_json(out, "slices", body)?;
     } else {
-        table(&machine, &slices, context.screen.unicode).write(out, &context.screen)?;
+        table(args, &machine, &slices, out, &context.screen)?;
     }
     Ok(ExitStatus::Ok)
 }
@@ -134,48 +178,36 @@ fn select<'a>(args: &SlicesArgs, machine: &'a MachineState) -> Result<Vec<&'a Sl
     Ok(slices)
 }
 
-fn table(machine: &MachineState, slices: &[&Slice], unicode: bool) -> TextTable {
-    use ColumnAlign::{Left, Right};
-    let mut table = TextTable::new(&[
-        ("slice", Right),
-        ("physical address", Left),
-        ("node", Right),
-        ("zone", Left),
-        ("state", Left),
-        ("price", Right),
-        ("free", Right),
-        ("freeable", Right),
-        ("movable", Right),
-        ("unmovable", Right),
-        ("reason", Left),
-    ]);
-    for slice in slices {
-        let parts = slice.composition(machine.info.slice_pages());
-        let addresses = slice.addresses(machine.info.slice_bytes);
-        let known = matches!(slice.state, SliceState::Online | SliceState::Emptying);
-        let size =
-            |pages: Pages| if known { mib(pages, machine.info.page_bytes) } else { "-".to_owned() };
-        let price = match slice.finite_price() {
-            _ if slice.state != SliceState::Online => "-".to_owned(),
-            Some(price) => price.to_string(),
-            None if unicode => "∞".to_owned(),
-            None => "inf".to_owned(),
-        };
-        table.row(vec![
-            slice.id.to_string(),
-            format!("{:010x}-{:010x}", addresses.start, addresses.end.saturating_sub(1)),
-            slice.node.to_string(),
-            machine.zone_name(slice),
-            slice.state.to_string(),
-            price,
-            size(parts.free),
-            size(parts.freeable),
-            size(parts.movable),
-            size(parts.unmovable),
-            reason(slice),
-        ]);
+fn table(
+    args: &SlicesArgs,
+    machine: &MachineState,
+    slices: &[&Slice],
+    out: &mut dyn Write,
+    screen: &OutputStyle,
+) -> Result<()> {
+    let ColumnList(columns) = args.output.clone().unwrap_or_default();
+    let style = ValueStyle { bytes: args.bytes, raw: args.raw, unicode: screen.unicode };
+    let rows = slices.iter().map(|slice| {
+        let row = SliceRow::new(machine, slice);
+        columns.iter().map(|column| column.cell(&row, style)).collect::<Vec<String>>()
+    });
+    let titles = columns.iter().map(|column| (column.title(style), column.align()));
+    if args.raw {
+        if !args.no_header {
+            let titles: Vec<_> = titles.map(|(title, _)| title).collect();
+            writeln!(out, "{}", titles.join(" "))?;
+        }
+        for row in rows {
+            writeln!(out, "{}", row.join(" "))?;
+        }
+        return Ok(());
     }
-    table
+    let mut table = TextTable::new(&titles.collect::<Vec<_>>());
+    rows.for_each(|row| table.row(row));
+    if args.no_header {
+        table = table.without_header();
+    }
+    Ok(table.write(out, screen)?)
 }
 
 /// MiB; what is there is never shown as 0.
@@ -187,18 +219,6 @@ pub(super) fn mib(pages: Pages, page_bytes: Bytes) -> String {
         v if v.fract() == 0.0 => format!("{v:.0}"),
         v => format!("{v:.1}"),
     }
-}
-
-fn reason(slice: &Slice) -> String {
-    let code = if slice.reason == ramslice_types::Reason::None {
-        String::new()
-    } else {
-        slice.reason.code()
-    };
-    if slice.backoff {
-        return format!("{code}, retry in {} s", slice.retry_ms.div_ceil(1000));
-    }
-    if slice.unreclaimable && !code.is_empty() { format!("{code}, for good") } else { code }
 }
 
 #[cfg(test)]
