@@ -11,7 +11,7 @@ use ramslice_cli::context::CommandContext;
 use ramslice_cli::exit::ExitStatus;
 use ramslice_cli::program;
 
-use crate::commands::{calibrate, fragment, profiles, ramp, record, recorded, report, sim};
+use crate::commands::{calibrate, dump, fragment, profiles, ramp, record, recorded, report, sim};
 use crate::recordings;
 
 const LONG_ABOUT: &str = "\
@@ -29,6 +29,7 @@ Examples:
   ramslice-lab record -o build -- make -j8       record as long as the build takes
   ramslice-lab top --from build                  replay it
   ramslice-lab report build -o build.html        draw it, as one page
+  ramslice-lab dump build --table zones          its rows as CSV
   ramslice-lab energy --profile thesis-parc --from build
                                                  what packing cost and saved, in joules
   ramslice-lab calibrate                         what the prices of this machine should be
@@ -82,6 +83,8 @@ enum LabCommand {
     Record(record::RecordArgs),
     /// Draw what runs did: one page, CSV, pictures
     Report(report::ReportArgs),
+    /// Write a recording as CSV, or for Prometheus
+    Dump(dump::DumpArgs),
     /// Fit the price model to this machine, and judge it
     Calibrate(calibrate::CalibrateArgs),
     /// Simulate machines and fleets, and compare policies
@@ -170,6 +173,7 @@ fn run(command: LabCommand, context: &CommandContext, out: &mut dyn Write) -> Re
     match command {
         LabCommand::Record(args) => record::run(&args, context, out),
         LabCommand::Report(args) => report::run(&args, context, out),
+        LabCommand::Dump(args) => dump::run(&args, context, out),
         LabCommand::Calibrate(args) => calibrate::run(&args, context, out),
         LabCommand::Sim(args) => sim::run(&args, context, out),
         LabCommand::Fragment(args) => fragment::run(&args, context, out),

@@ -10,11 +10,12 @@ use arrow_array::{
     TimestampMicrosecondArray,
 };
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use serde::Serialize;
 
 use crate::tables::RecordingTable;
 
 /// Microseconds since 1970, UTC: a timestamp in the file, hence a date for `DuckDB` and pandas.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 pub struct WallTime(pub i64);
 
 /// A row of a table: a struct whose fields are the columns.

@@ -7,6 +7,7 @@ use std::fmt;
 
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::Field;
+use serde::Serialize;
 use std::sync::Arc;
 
 use crate::proc_statistics::StatisticLine;
@@ -91,7 +92,7 @@ macro_rules! table {
         $($(#[$about:meta])* $name:ident: $ty:ty,)+
     ) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, Default)]
+        #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
         pub struct $row {
             $($(#[$about])* pub $name: $ty,)+
         }

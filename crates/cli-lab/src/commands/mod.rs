@@ -1,6 +1,7 @@
 //! One file or folder for each command: its arguments, its help, what it does.
 
 pub(crate) mod calibrate;
+pub(crate) mod dump;
 pub(crate) mod fragment;
 pub(crate) mod profiles;
 pub(crate) mod ramp;

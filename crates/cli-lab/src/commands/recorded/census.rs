@@ -52,7 +52,7 @@ pub(crate) fn run(
 }
 
 /// Unsupported, not failed: the recording was made without a census.
-fn no_census(recording: &Recording) -> BackendError {
+pub(crate) fn no_census(recording: &Recording) -> BackendError {
     let message = format!(
         "{} has no census: record one with `ramslice-lab record --census 1m`, or look at the \
          running system with `ramslice census`",
