@@ -16,6 +16,7 @@ pub enum ProcessorKind {
 }
 
 /// The signature of QEMU's own code generator.
+#[cfg(any(target_arch = "x86_64", test))]
 const EMULATOR: &str = "TCGTCGTCGTCG";
 
 impl ProcessorKind {
@@ -27,7 +28,8 @@ impl ProcessorKind {
         Self::Unknown
     }
 
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "signatures are CPUID's"))]
+    /// Signatures are CPUID's.
+    #[cfg(any(target_arch = "x86_64", test))]
     fn of_signature(signature: Option<String>) -> Self {
         match signature {
             None => Self::Real,

@@ -6,6 +6,8 @@ use std::sync::Once;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use super::thread::ThreadHandle;
+
 /// How often to check whether the call must end, and to repeat the signal: the first may come just
 /// before the call.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -41,8 +43,7 @@ pub(crate) fn within<T>(
         }
     });
     result?;
-    // SAFETY: pthread_self has no preconditions.
-    let caller = unsafe { libc::pthread_self() };
+    let caller = ThreadHandle::current();
     std::thread::scope(|scope| {
         let (done, over) = mpsc::channel::<()>();
         std::thread::Builder::new().spawn_scoped(scope, move || {
@@ -51,7 +52,7 @@ pub(crate) fn within<T>(
                 if began.elapsed() >= after || enough() {
                     // SAFETY: the caller waits for this thread before it leaves the scope, so it is
                     // alive.
-                    unsafe { libc::pthread_kill(caller, signal()) };
+                    unsafe { caller.send(signal()) };
                 }
             }
         })?;

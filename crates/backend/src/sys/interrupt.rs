@@ -4,6 +4,8 @@ use std::io;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::thread::ThreadHandle;
+
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
 /// The signals with which a terminal or a supervisor asks a program to end: SIGINT, SIGTERM, and
@@ -32,7 +34,7 @@ extern "C" fn on_signal(_signal: libc::c_int) {
 /// A signal that arrives just before a system call does not interrupt it. Another thread can close
 /// that gap by calling [`nudge`](Self::nudge) until the call returns.
 pub struct SignalInterrupt {
-    thread: libc::pthread_t,
+    thread: ThreadHandle,
     /// Stays in its thread, so that the thread lives whenever `nudge` is called.
     thread_marker: PhantomData<*const ()>,
 }
@@ -54,9 +56,7 @@ impl SignalInterrupt {
                 return Err(io::Error::last_os_error());
             }
         }
-        // SAFETY: pthread_self has no preconditions.
-        let thread = unsafe { libc::pthread_self() };
-        Ok(Self { thread, thread_marker: PhantomData })
+        Ok(Self { thread: ThreadHandle::current(), thread_marker: PhantomData })
     }
 
     /// Whether a signal came.
@@ -67,7 +67,7 @@ impl SignalInterrupt {
     /// Sends SIGINT to the thread that installed this, to interrupt what it waits in.
     pub fn nudge(&self) {
         // SAFETY: `self` never leaves its thread and is borrowed, so the thread is alive.
-        unsafe { libc::pthread_kill(self.thread, libc::SIGINT) };
+        unsafe { self.thread.send(libc::SIGINT) };
     }
 }
 

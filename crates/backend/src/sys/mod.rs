@@ -5,5 +5,6 @@
 pub(crate) mod alarm;
 mod interrupt;
 pub(crate) mod ioctl;
+mod thread;
 
 pub use interrupt::{SignalInterrupt, ending_signals};
