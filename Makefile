@@ -15,9 +15,9 @@ CASE ?= compile
 help: ## Shows this list
 	@echo "ramslice: packs used memory into few DRAM slices, so that empty ones can be powered off."
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: demo demo-stock test test-long check soak case shell series
+.PHONY: demo demo-stock test test-long test-arm64 check soak case shell series
 .PHONY: bench bench-check bench-energy bench-governor bench-placement bench-all
 demo: setup ## Shows slices being emptied and powered off, in a virtual machine
 	@lab/bin/ramlab demo
@@ -30,6 +30,9 @@ test: setup ## Runs all tests, or some by pytest's options: make test TESTS="-k 
 
 test-long: setup ## Runs the long campaigns, or some: make test-long TESTS="-k package"
 	@lab/bin/ramlab test -m slow $(TESTS)
+
+test-arm64: setup ## Runs the crates' tests as programs for aarch64, by QEMU's user mode
+	@lab/bin/ramlab test -m slow -rs tests/host/test_crates_arm64.py
 
 check: setup ## Checks style and spelling: Rust, kernel, shell, Python, English
 	@lab/bin/ramlab check
@@ -64,10 +67,14 @@ shell: setup ## Opens a shell in a virtual machine: make shell KERNEL=debug
 series: setup ## Writes the kernel changes as a git-am series to out/series
 	@lab/bin/ramlab series
 
-.PHONY: deb kernel-deb rebase release
+.PHONY: static deb kernel-deb rebase release
 FLAVOUR ?= lean
-deb: setup ## Builds the Debian packages ramslice and ramslice-lab into out/deb
-	@packaging/deb/build
+ARCH := amd64
+static: setup ## Builds self-contained programs for x86_64 and aarch64 into out/static
+	@packaging/static/build
+
+deb: setup ## Builds the Debian packages of the tools into out/deb: ARCH=amd64 or arm64
+	@packaging/deb/build --arch $(ARCH)
 
 kernel-deb: setup ## Builds kernel packages: FLAVOUR=lean or debian [MODULES=..] [KEY=.. CERT=..]
 	@lab/bin/ramlab kernel-deb $(if $(KEY),--key $(KEY)) $(if $(CERT),--cert $(CERT)) \

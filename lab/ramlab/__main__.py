@@ -31,6 +31,7 @@ COMMANDS = {
     "wake-guest": ("ramlab.vm.wake_guest", "wake a guest from suspend, over QEMU's monitor"),
     "stock-kernel": ("lab/ramlab/kernel/stock-kernel.sh", "fetch one of Debian's own kernels"),
     "stock-module": ("lab/ramlab/kernel/stock-module.sh", "build a module for one of them"),
+    "arm64": ("lab/arm64", "run a command that may run programs for aarch64"),
     "guest-programs": ("ramlab.guest_programs", "compile the C programs that guests run"),
 }
 
