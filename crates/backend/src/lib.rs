@@ -22,6 +22,9 @@ pub use hotplug::FakeMachine;
 pub use hotplug::{GuardAction, HotplugBackend, HotplugGuard, WokenBy};
 pub use open_backend::{BackendKind, open_backend};
 pub use patched::{PatchedBackend, uapi};
-pub use readers::{KernelPaths, PowerDomain, ProcessorKind, power_domains};
+pub use readers::{
+    BlockPower, BlockSwitches, DramSegment, KernelPaths, MemOffline, PowerDomain, ProcessorKind,
+    mem_offline, power_domains,
+};
 pub use replay::ReplayBackend;
 pub use whatif::{WhatIfBackend, WhatIfMemory, ZoneKey};

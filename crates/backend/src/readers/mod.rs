@@ -1,6 +1,7 @@
 //! Readers of the kernel's other files, which both backends use: sysfs, page owners, energy meters,
-//! and the names of what pages hold.
+//! a vendor's DRAM segments, and the names of what pages hold.
 
+mod mem_offline;
 pub(crate) mod page_names;
 pub(crate) mod page_owner;
 mod paths;
@@ -8,6 +9,7 @@ mod powercap;
 mod processor;
 pub(crate) mod sysfs;
 
+pub use mem_offline::{BlockPower, BlockSwitches, DramSegment, MemOffline, mem_offline};
 pub use paths::KernelPaths;
 pub use powercap::{PowerDomain, power_domains};
 pub use processor::ProcessorKind;

@@ -21,6 +21,8 @@ pub struct KernelPaths {
     pub powercap: PathBuf,
     /// The cgroup file system.
     pub cgroups: PathBuf,
+    /// What a vendor's driver for DRAM segments reports.
+    pub mem_offline: PathBuf,
 }
 
 impl KernelPaths {
@@ -40,6 +42,7 @@ impl KernelPaths {
             statistics: root.join("sys/kernel/debug/ramslice"),
             powercap: root.join("sys/class/powercap"),
             cgroups: root.join("sys/fs/cgroup"),
+            mem_offline: root.join("sys/kernel/mem-offline"),
         }
     }
 }
