@@ -127,7 +127,11 @@ pub fn reason_text(outcome: &RequestOutcome) -> String {
             let error = std::io::Error::from_raw_os_error(outcome.status_errno.cast_signed());
             format!("{error}; the kernel gave no reason")
         }
-        reason => format!("{reason}: {}; {}", reason.sentence(), reason.advice()),
+        reason => {
+            let error =
+                outcome.driver_error().map_or_else(String::new, |error| format!(": {error}"));
+            format!("{reason}: {}{error}; {}", reason.sentence(), reason.advice())
+        }
     }
 }
 
@@ -210,6 +214,23 @@ mod tests {
             line(&RequestAnswer { slice: Some(SliceId(7)), outcome: Some(outcome) }, "offline");
         assert!(text.starts_with("slice 7: refused: pinned: a device"), "{text}");
         assert!(text.contains("try again"), "{text}");
+    }
+
+    #[test]
+    fn a_drivers_own_errno_is_shown_and_a_general_one_is_not() {
+        let text = |status_errno| {
+            let outcome = RequestOutcome { status_errno, ..RequestOutcome::default() };
+            reason_text(&RequestOutcome { reason: Reason::Power, ..outcome })
+        };
+        assert!(
+            text(62).starts_with("power: the power driver refused: Timer expired (os error 62); "),
+            "{}",
+            text(62)
+        );
+        for general in [0, 1, 5] {
+            let text = text(general);
+            assert!(text.starts_with("power: the power driver refused; see"), "{text}");
+        }
     }
 
     #[test]

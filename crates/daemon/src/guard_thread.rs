@@ -123,9 +123,12 @@ fn watch(backend: &HotplugBackend, shared: &GuardShared, mut waker: UnixStream) 
             // Nothing is left to wake, or nothing wakes: no need to check again at once.
             Ok(Some(pressure)) => {
                 let outcome = &pressure.outcome;
-                if !outcome.is_ok() && !std::mem::replace(&mut failed, true) {
+                // Slices of a silent driver rest: that was reported when it was asked.
+                let is_news = !outcome.is_ok() && outcome.reason != Reason::Backoff;
+                if is_news && !std::mem::replace(&mut failed, true) {
                     let (failed, reason) = (outcome.slices_failed, outcome.reason);
-                    warn!(failed, %reason, "memory is short, but slices do not wake: \
+                    let error = outcome.driver_error().map(tracing::field::display);
+                    warn!(failed, %reason, error, "memory is short, but slices do not wake: \
                         {}", reason.advice());
                 }
                 std::thread::sleep(TICK);

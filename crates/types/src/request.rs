@@ -179,6 +179,15 @@ impl RequestOutcome {
         self.status_errno == 0
     }
 
+    /// What a power driver that refused gave as the cause, unless it was a general error: EPERM
+    /// (`NOTIFY_BAD`) and EIO say no more than the reason does.
+    pub fn driver_error(&self) -> Option<std::io::Error> {
+        const GENERAL: [i32; 3] = [0, 1, 5];
+        let errno = self.status_errno.cast_signed();
+        (self.reason == Reason::Power && !GENERAL.contains(&errno))
+            .then(|| std::io::Error::from_raw_os_error(errno))
+    }
+
     /// It ended by itself: done, or nothing more within its limits.
     ///
     /// False when it was interrupted (signal, deadline, memory pressure) or failed (power driver,

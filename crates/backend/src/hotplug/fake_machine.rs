@@ -59,11 +59,14 @@ pub(super) struct FakeState {
     pub(super) per_cpu_batch: u64,
     /// Zones cannot be read.
     zones_unreadable: bool,
-    now_ms: u64,
+    pub(super) now_ms: u64,
     /// If set, real time passes as well, because a thread waits for it.
     real_start: Option<Instant>,
-    /// What a write takes.
+    /// What a write takes, and one that fails beyond that.
     pub(super) write_ms: u64,
+    pub(super) failure_ms: u64,
+    /// Ctrl-C comes during this write, which it does not interrupt.
+    pub(super) interrupting_write: Option<usize>,
     /// What reading a batch of pages takes, and how many pages' flags were read.
     pub(super) batch_ms: u64,
     pub(super) pages_read: u64,
@@ -93,11 +96,13 @@ impl FakeMachine {
     /// A backend whose clock advances only by what is read, written and waited for: how busy the
     /// host is does not matter.
     pub(super) fn simulated_backend(&self) -> HotplugBackend {
-        HotplugBackend::with_system(
-            Box::new(self.clone()),
-            KernelPaths::under(Path::new("/nonexistent")),
-        )
-        .expect("its blocks have a size")
+        self.backend_with_files(Path::new("/nonexistent"))
+    }
+
+    /// The same, with a vendor's files and others below `root`.
+    pub(super) fn backend_with_files(&self, root: &Path) -> HotplugBackend {
+        HotplugBackend::with_system(Box::new(self.clone()), KernelPaths::under(root))
+            .expect("its blocks have a size")
     }
 
     /// Blocks that are off.
@@ -156,6 +161,12 @@ impl FakeMachine {
             inner.fill(number, (number - 1) * 100, ANON, 1);
         }
         Self(Arc::new(Mutex::new(inner)))
+    }
+
+    /// Lets time pass.
+    #[cfg(test)]
+    pub(super) fn advance(&self, time: Duration) {
+        self.inner().now_ms += u64::try_from(time.as_millis()).unwrap();
     }
 
     pub(super) fn inner(&self) -> MutexGuard<'_, FakeState> {
@@ -219,6 +230,7 @@ impl FakeState {
             .iter()
             .find(|((block, prefix), _)| *block == number && word.starts_with(prefix));
         if let Some((_, &errno)) = failure {
+            self.now_ms += self.failure_ms;
             return Err(errno);
         }
         match word {
@@ -474,6 +486,11 @@ impl SystemFiles for FakeMachine {
 
     fn cpu_time(&self) -> Duration {
         Duration::from_millis(self.inner().now_ms)
+    }
+
+    fn is_interrupted(&self) -> bool {
+        let inner = self.inner();
+        inner.interrupting_write.is_some_and(|at| inner.writes.len() >= at)
     }
 
     fn path(&self, path: &str) -> PathBuf {

@@ -12,6 +12,10 @@
 mod blocks;
 mod boot_memory;
 mod cpu_frequency;
+mod dram_segments;
+mod driver_silence;
+#[cfg(test)]
+mod driver_tests;
 #[cfg(any(test, feature = "fake"))]
 mod fake_machine;
 mod guard;
@@ -61,6 +65,7 @@ use crate::error::KernelError;
 use crate::readers::KernelPaths;
 use crate::readers::page_names::PageNames;
 use crate::readers::page_owner;
+use driver_silence::RestingSlices;
 use hotplug_state::HotplugState;
 use page_scan::{PageScan, ScannedSlice};
 use place_margins::MemoryPlace;
@@ -90,6 +95,10 @@ pub struct HotplugBackend {
     wake_pending: AtomicBool,
     /// A request has begun to take memory offline since a [`HotplugGuard`] last looked.
     offlining_begun: AtomicBool,
+    /// Slices that a silent power driver did not wake.
+    resting: RestingSlices,
+    /// Whether slices that are a part of a DRAM segment were reported.
+    segments_compared: AtomicBool,
     /// A scan counts as recent for this many times its duration.
     scan_reuse_factor: u32,
     /// Asked before each slice whose pages are read.
@@ -124,6 +133,8 @@ impl HotplugBackend {
             last_states: seen,
             wake_pending: AtomicBool::new(false),
             offlining_begun: AtomicBool::new(false),
+            resting: RestingSlices::default(),
+            segments_compared: AtomicBool::new(false),
             scan_reuse_factor: SCAN_REUSE_FACTOR,
             may_continue: Box::new(|| true),
         })
@@ -229,6 +240,10 @@ impl HotplugBackend {
         Ok(())
     }
 
+    fn slice_size(&self) -> Result<Bytes, KernelError> {
+        Ok(Bytes(HotplugState::read(&*self.system)?.slice_bytes.0.max(self.block_bytes.0)))
+    }
+
     /// How much of `total` must stay available.
     fn margin_of(total: Bytes) -> Bytes {
         Bytes((total.0 / 10).max(256 << 20))
@@ -322,7 +337,7 @@ impl Backend for HotplugBackend {
     }
 
     fn slice_bytes(&self) -> Result<Bytes, BackendError> {
-        Ok(Bytes(HotplugState::read(&*self.system)?.slice_bytes.0.max(self.block_bytes.0)))
+        Ok(self.slice_size()?)
     }
 
     fn set_slice_bytes(&self, size: Bytes) -> Result<(), BackendError> {
@@ -337,6 +352,8 @@ impl Backend for HotplugBackend {
             store.slice_bytes = size;
             store.failures.clear();
         })?;
+        self.segments_compared.store(true, Ordering::Relaxed);
+        self.warn_of_partial_segments(size);
         Ok(())
     }
 

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use tracing::{debug, warn};
 
 use super::blocks::{self, BlockState, file};
+use super::driver_silence::DriverSilence;
 use super::hotplug_state::HotplugState;
 use super::page_scan::{self, PageScan, ScannedSlice};
 use super::place_margins::{MemoryPlace, PlaceMargins, SliceLoss};
@@ -56,6 +57,9 @@ pub(super) fn run(
     }
     let began = system.now();
     let takes = !request.dry_run && !request.op.wakes();
+    if takes && !backend.segments_compared.swap(true, Ordering::Relaxed) {
+        backend.warn_of_partial_segments(backend.slice_size()?);
+    }
     let floor = if takes { backend.floor()? } else { Bytes(0) };
     let mut limits = RequestLimits::new(backend, floor);
     let scan = match scan_for(backend, request, &limits) {
@@ -80,6 +84,8 @@ pub(super) fn run(
         outcome,
         spent_price: spent,
         limits: &limits,
+        wake_silence: DriverSilence::default(),
+        off_silence: DriverSilence::default(),
         work,
     };
     for number in run.scan.blocks_online_again() {
@@ -183,6 +189,8 @@ pub(super) struct RequestRun<'a> {
     /// The price charged to the budget so far.
     pub(super) spent_price: Price,
     pub(super) limits: &'a RequestLimits<'a>,
+    pub(super) wake_silence: DriverSilence,
+    off_silence: DriverSilence,
     pub(super) work: WorkCounters,
 }
 
@@ -299,7 +307,12 @@ impl RequestRun<'_> {
                     // the last of these failures.
                     _ => {
                         self.outcome.slices_failed += 1;
-                        self.stop(&stop, false);
+                        let is_over =
+                            self.wake_silence.is_lasting() || self.off_silence.is_lasting();
+                        self.stop(&stop, is_over);
+                        if is_over {
+                            return Ok(());
+                        }
                     }
                 },
             }
@@ -418,12 +431,7 @@ impl RequestRun<'_> {
                 gone.push(number);
                 continue;
             };
-            for &number in gone.iter().rev() {
-                if let Err(error) = self.online_block(number) {
-                    // The block stays saved as ours: `online --all` tries again.
-                    warn!(block = number, %error, "a block did not come back");
-                }
-            }
+            self.bring_back(&gone);
             return Err(stop);
         }
         for &number in &part.blocks {
@@ -433,7 +441,30 @@ impl RequestRun<'_> {
                 None => return Err(SliceRefusal::new(Reason::State)),
             }
         }
-        Ok(())
+        let powered = self.backend.powered_blocks(&gone);
+        if powered.is_empty() {
+            return Ok(());
+        }
+        self.off_silence.add_failed_switch_off();
+        warn!(
+            blocks = ?powered,
+            "the power driver could not switch the DRAM segment of these blocks off: see the \
+             kernel log"
+        );
+        self.bring_back(&gone);
+        Err(SliceRefusal::new(Reason::Power))
+    }
+
+    /// Gives blocks back that went offline, the last one first. One that stays offline stays saved
+    /// as ours: `online --all` tries again.
+    fn bring_back(&mut self, gone: &[u64]) {
+        for &number in gone.iter().rev() {
+            if self.wake_silence.is_lasting() {
+                warn!(block = number, "a block was not brought back: the driver is silent");
+            } else if let Err(error) = self.online_block(number) {
+                warn!(block = number, %error, "a block did not come back");
+            }
+        }
     }
 
     /// Takes one block offline. It is saved as ours before, so that it is known if this program
@@ -457,7 +488,7 @@ impl RequestRun<'_> {
         let result =
             alarm::within(left, || emptying.should_end(), || self.system.write(&path, "offline"))
                 .and_then(|result| result);
-        let stuck = emptying.was_stuck();
+        let stuck = emptying.was_stuck() || alarm::has_rung();
         let Err(error) = result else {
             if let Some(block) = self.scan.blocks.get_mut(&number) {
                 (block.state, block.zone) = (BlockState::Offline, None);
@@ -508,13 +539,14 @@ impl RequestRun<'_> {
             // The block is gone, or has holes or two zones.
             Errno::NOENT | Errno::NODEV => return stop(Reason::State),
             Errno::INVAL => return stop(Reason::Hole),
+            Errno::BUSY => {}
             Errno::PERM if self.is_kept_since_boot(number) => {
                 self.keep_boot_blocks();
                 return stop(Reason::BootMemory);
             }
-            // A driver that listens to memory hotplug refused (NOTIFY_BAD).
-            Errno::PERM | Errno::IO => return stop(Reason::Power),
-            _ => {}
+            // A driver that listens to memory hotplug refused: NOTIFY_BAD is EPERM, and it may have
+            // an errno of its own.
+            _ => return stop(Reason::Power),
         }
         let sum = self.scan.block_sum(self.system, number).unwrap_or_default();
         self.outcome.failed += sum.staying + sum.unknown_use;

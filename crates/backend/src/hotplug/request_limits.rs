@@ -26,6 +26,8 @@ pub(super) struct RequestLimits<'a> {
     /// When to look again, in milliseconds of the monotonic clock.
     next_ms: AtomicU64,
     short_seen: AtomicBool,
+    /// Ctrl-C came before: the request is to clean up.
+    began_interrupted: bool,
     /// On the monotonic clock.
     pub(super) end: Duration,
 }
@@ -35,7 +37,9 @@ impl<'a> RequestLimits<'a> {
     /// any; `floor` is 0 for other requests.
     pub(super) fn new(backend: &'a HotplugBackend, floor: Bytes) -> Self {
         let (next_ms, short) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { backend, floor, next_ms, short_seen: short, end: Duration::MAX }
+        let began_interrupted = backend.system.is_interrupted();
+        let end = Duration::MAX;
+        Self { backend, floor, next_ms, short_seen: short, began_interrupted, end }
     }
 
     /// Whether a guard waits to wake slices, or would have to: a guard of another program cannot
@@ -58,10 +62,19 @@ impl<'a> RequestLimits<'a> {
         short
     }
 
+    /// Whether Ctrl-C came during this request: also while the kernel could not be interrupted, as
+    /// when it waits for a driver.
+    pub(super) fn is_interrupted(&self) -> bool {
+        !self.began_interrupted && self.backend.system.is_interrupted()
+    }
+
     /// Why the request must start nothing more.
     pub(super) fn stop_reason(&self) -> Option<Reason> {
         if self.backend.system.now() >= self.end {
             return Some(Reason::Deadline);
+        }
+        if self.is_interrupted() {
+            return Some(Reason::Signal);
         }
         self.is_memory_needed().then_some(Reason::Pressure)
     }

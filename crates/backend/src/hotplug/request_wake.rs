@@ -21,7 +21,9 @@ impl RequestRun<'_> {
             None => "online",
         };
         let path = file(number, "state");
+        let began = self.system.now();
         let result = self.system.write(&path, word);
+        self.wake_silence.add(result.is_ok(), self.system.now().saturating_sub(began));
         if let Err(error) = result
             && blocks::state(self.system, number)? != BlockState::Online
         {
@@ -49,6 +51,7 @@ impl RequestRun<'_> {
         self.wake(&off)?;
         if !self.request.dry_run {
             self.scan.saved_state.failures.remove(&part.blocks[0]);
+            self.backend.resting.remove(part.blocks[0]);
         }
         Ok(())
     }
@@ -60,6 +63,10 @@ impl RequestRun<'_> {
         for &number in numbers {
             if self.system.now() >= self.limits.end {
                 return Err(SliceRefusal::new(Reason::Deadline));
+            }
+            // The kernel does not end a write for a signal that brings a block online.
+            if self.limits.is_interrupted() {
+                return Err(SliceRefusal::new(Reason::Signal));
             }
             self.online_block(number).map_err(|error| {
                 debug!(block = number, %error, "not brought online");
@@ -90,15 +97,21 @@ impl RequestRun<'_> {
                     .iter()
                     .any(|number| self.scan.saved_state.blocks.contains_key(number))
         });
+        let (all, now, resting) = (parts.len(), self.system.now(), &self.backend.resting);
+        parts.retain(|part| now >= resting.end(part.blocks[0]));
+        let some_rest = parts.len() < all;
+        // Those that a driver was silent for come last, the one that has rested longest first.
+        parts.sort_by_key(|part| resting.end(part.blocks[0]));
         while !parts.is_empty() {
             // Where least memory is left, from the lowest address. If all come back, the order does
             // not matter.
             let at = if self.request.max_slices.is_some() && !self.margins.is_empty() {
                 let zones = page_scan::read_rooms(self.system, self.scan.block_pages())?;
-                let ratio = |part: &ScannedSlice| {
-                    self.margins.ratio(&zones, part.node, part.zone == "Movable")
+                let key = |part: &ScannedSlice| {
+                    let ratio = self.margins.ratio(&zones, part.node, part.zone == "Movable");
+                    (resting.end(part.blocks[0]), ratio)
                 };
-                (0..parts.len()).min_by_key(|&at| ratio(&parts[at])).unwrap_or(0)
+                (0..parts.len()).min_by_key(|&at| key(&parts[at])).unwrap_or(0)
             } else {
                 0
             };
@@ -116,16 +129,29 @@ impl RequestRun<'_> {
             }
             self.outcome.last_slice = Some(part.id);
             match self.wake(&ours) {
-                Ok(()) => self.outcome.slices_done += 1,
+                Ok(()) => {
+                    resting.remove(part.blocks[0]);
+                    self.outcome.slices_done += 1;
+                }
                 Err(stop) => {
                     self.outcome.slices_failed += 1;
-                    let over = matches!(stop.reason, Reason::Deadline | Reason::Signal);
+                    if stop.reason == Reason::Power
+                        && let Some(silence) = self.wake_silence.last()
+                    {
+                        resting.add(part.blocks[0], silence, self.system.now());
+                    }
+                    let over = matches!(stop.reason, Reason::Deadline | Reason::Signal)
+                        || self.wake_silence.is_lasting();
                     failure = Some(stop);
                     if over {
                         break;
                     }
                 }
             }
+        }
+        let is_full = self.request.max_slices.is_some_and(|most| self.outcome.slices_done >= most);
+        if some_rest && !is_full {
+            failure.get_or_insert(SliceRefusal::new(Reason::Backoff));
         }
         if let Some(stop) = failure {
             self.stop(&stop, true);

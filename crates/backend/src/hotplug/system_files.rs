@@ -14,6 +14,7 @@ use tracing::debug;
 
 use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed;
+use crate::sys::interrupt;
 
 /// Where the backend keeps what the kernel does not: below `/run`, because it is void after a
 /// reboot.
@@ -47,6 +48,8 @@ pub(super) trait SystemFiles: Send + Sync {
     fn pause(&self, time: Duration);
     /// CPU time of this thread.
     fn cpu_time(&self) -> Duration;
+    /// Whether Ctrl-C asked the program to end its request.
+    fn is_interrupted(&self) -> bool;
     /// The path as people know it.
     fn path(&self, path: &str) -> PathBuf;
 }
@@ -153,6 +156,10 @@ impl SystemFiles for RealFiles {
 
     fn cpu_time(&self) -> Duration {
         clock(ClockId::ThreadCPUTime)
+    }
+
+    fn is_interrupted(&self) -> bool {
+        interrupt::is_requested()
     }
 
     fn path(&self, path: &str) -> PathBuf {

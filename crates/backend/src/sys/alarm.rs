@@ -1,8 +1,9 @@
 //! Interrupts a system call that must not wait forever: by a signal of our own, at a given time or
-//! on demand.
+//! on demand, or by a driver's.
 
 use std::io;
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,19 @@ use super::thread::ThreadHandle;
 const AGAIN: Duration = Duration::from_millis(20);
 
 extern "C" fn nothing(_signal: libc::c_int) {}
+
+/// Whether SIGALRM came during the last call.
+static HAS_RUNG: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn rings(_signal: libc::c_int) {
+    HAS_RUNG.store(true, Ordering::Relaxed);
+}
+
+/// Whether SIGALRM interrupted the last call. Qualcomm's mem-offline sends it to a task that takes
+/// too long to empty a memory block; without a handler it would end the program.
+pub(crate) fn has_rung() -> bool {
+    HAS_RUNG.load(Ordering::Relaxed)
+}
 
 /// A real-time signal that nothing else here uses.
 fn signal() -> libc::c_int {
@@ -34,15 +48,21 @@ pub(crate) fn within<T>(
     static INSTALLED: Once = Once::new();
     let mut result = Ok(());
     INSTALLED.call_once(|| {
-        // SAFETY: all-zero is a valid sigaction: no flags, hence no SA_RESTART.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        // SAFETY: `action` is initialised and outlives the call; the handler does nothing.
-        if unsafe { libc::sigaction(signal(), &raw const action, std::ptr::null_mut()) } != 0 {
-            result = Err(io::Error::last_os_error());
+        let handlers: [(_, extern "C" fn(libc::c_int)); 2] =
+            [(signal(), nothing), (libc::SIGALRM, rings)];
+        for (signal, handler) in handlers {
+            // SAFETY: all-zero is a valid sigaction: no flags, hence no SA_RESTART.
+            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+            action.sa_sigaction = handler as libc::sighandler_t;
+            // SAFETY: `action` is initialised and outlives the call; the handlers do nothing, or
+            // only store to an atomic.
+            if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
+                result = Err(io::Error::last_os_error());
+            }
         }
     });
     result?;
+    HAS_RUNG.store(false, Ordering::Relaxed);
     let caller = ThreadHandle::current();
     std::thread::scope(|scope| {
         let (done, over) = mpsc::channel::<()>();
@@ -91,6 +111,29 @@ mod tests {
             within(Duration::from_mins(1), || start.elapsed().as_millis() > 50, || sleep(60))
                 .unwrap();
         assert_eq!(result, Err(rustix::io::Errno::INTR));
+        assert!(start.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_drivers_alarm_interrupts_a_call_and_not_the_program() {
+        let start = Instant::now();
+        let result = within(
+            Duration::from_mins(1),
+            || false,
+            || {
+                // SAFETY: pthread_self has no preconditions.
+                let caller = unsafe { libc::pthread_self() } as usize;
+                std::thread::scope(|scope| {
+                    scope.spawn(move || {
+                        std::thread::sleep(Duration::from_millis(300));
+                        // SAFETY: the caller waits for this thread, so it is alive.
+                        unsafe { libc::pthread_kill(caller as libc::pthread_t, libc::SIGALRM) };
+                    });
+                    sleep(60)
+                })
+            },
+        );
+        assert_eq!(result.unwrap(), Err(rustix::io::Errno::INTR));
         assert!(start.elapsed() < Duration::from_secs(30));
     }
 

@@ -29,6 +29,11 @@ extern "C" fn on_signal(_signal: libc::c_int) {
     REQUESTED.store(true, Ordering::Relaxed);
 }
 
+/// Whether a signal came that a [`SignalInterrupt`] handles.
+pub(crate) fn is_requested() -> bool {
+    REQUESTED.load(Ordering::Relaxed)
+}
+
 /// [`ending_signals`] interrupt system calls of the thread that installed this, and are remembered.
 ///
 /// A signal that arrives just before a system call does not interrupt it. Another thread can close
@@ -61,7 +66,7 @@ impl SignalInterrupt {
 
     /// Whether a signal came.
     pub fn requested(&self) -> bool {
-        REQUESTED.load(Ordering::Relaxed)
+        is_requested()
     }
 
     /// Sends SIGINT to the thread that installed this, to interrupt what it waits in.

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod alarm;
-mod interrupt;
+pub(crate) mod interrupt;
 pub(crate) mod ioctl;
 mod thread;
 

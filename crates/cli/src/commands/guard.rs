@@ -7,7 +7,7 @@ use anyhow::Result;
 use ramslice_backend::sys::SignalInterrupt;
 use ramslice_backend::{BackendKind, GuardAction, HotplugBackend, HotplugGuard, WokenBy};
 use ramslice_types::{
-    BackendError, BackendErrorKind, Bytes, RequestOutcome, parse_bytes, parse_duration,
+    BackendError, BackendErrorKind, Bytes, Reason, RequestOutcome, parse_bytes, parse_duration,
 };
 use serde::Serialize;
 use tracing::warn;
@@ -110,13 +110,16 @@ fn run_guard(
         };
         warned = false;
         let Some(pressure) = pressure else { continue };
-        let woken = pressure.outcome.slices_done > 0;
+        let outcome = &pressure.outcome;
+        let woken = outcome.slices_done > 0;
+        // Slices of a silent driver, of which one is tried again now and then.
+        let rests = outcome.reason == Reason::Backoff && outcome.slices_failed == 0;
         // With nothing left to wake there is nothing to say.
-        if woken || (!pressure.outcome.is_ok() && !reported) {
+        if woken || (!outcome.is_ok() && !rests && !reported) {
             report_wake(&pressure, guard.floor(), context, out)?;
             out.flush()?;
         }
-        reported = !woken && !pressure.outcome.is_ok();
+        reported = !woken && !outcome.is_ok() && (reported || !rests);
         if !woken {
             // No hurry to look again, and a driver that refuses gets a rest.
             std::thread::sleep(left);
