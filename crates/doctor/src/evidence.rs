@@ -49,7 +49,11 @@ pub fn evidence(findings: &MachineFindings, layout: &MemoryLayout) -> Vec<Eviden
         add("machine", "sys/firmware/devicetree/base", model.unwrap_or_default(), "board");
     }
     for driver in &findings.segment_drivers {
-        let of = driver.granule_bytes.map_or_else(String::new, |size| format!(", units of {size}"));
+        let of = match (driver.unequal_bytes, driver.granule_bytes) {
+            (Some((least, most)), _) => format!(", units of {least} to {most}"),
+            (None, Some(size)) => format!(", units of {size}"),
+            (None, None) => String::new(),
+        };
         let so = if driver.is_active {
             "powers segments down by memory hotplug"
         } else {

@@ -41,6 +41,8 @@ pub struct SegmentDriver {
     pub path: String,
     /// The unit of a segment's size; `None` if not given.
     pub granule_bytes: Option<Bytes>,
+    /// The smallest and the largest segment, if their sizes differ.
+    pub unequal_bytes: Option<(Bytes, Bytes)>,
     /// The running kernel has it; otherwise the device tree alone names it.
     pub is_active: bool,
 }
@@ -63,16 +65,50 @@ pub(crate) fn segment_drivers(root: &SystemRoot, out: &mut MachineFindings) {
                 does,
                 path: format!("/{path}"),
                 granule_bytes,
+                unequal_bytes: None,
                 is_active,
             });
         }
     }
-    if is_active && !out.segment_drivers.iter().any(|driver| driver.is_active) {
+    if !is_active {
+        return;
+    }
+    if !out.segment_drivers.iter().any(|driver| driver.is_active) {
         let (_, name, does) = KNOWN[0];
         let path = format!("/{MEM_OFFLINE}");
-        let granule_bytes = None;
-        out.segment_drivers.push(SegmentDriver { name, does, path, granule_bytes, is_active });
+        let (granule_bytes, unequal_bytes) = (None, None);
+        let driver = SegmentDriver { name, does, path, granule_bytes, unequal_bytes, is_active };
+        out.segment_drivers.push(driver);
     }
+    let granule_bytes = number(root, &format!("{MEM_OFFLINE}/offline_granule"), out);
+    let unequal_bytes = unequal(root, out);
+    for driver in out.segment_drivers.iter_mut().filter(|driver| driver.is_active) {
+        driver.granule_bytes = granule_bytes.or(driver.granule_bytes);
+        driver.unequal_bytes = unequal_bytes;
+    }
+}
+
+/// The driver lists its segments only where their sizes differ.
+fn unequal(root: &SystemRoot, out: &mut MachineFindings) -> Option<(Bytes, Bytes)> {
+    let folder = format!("{MEM_OFFLINE}/seg_info");
+    let names = root.list(&folder).unwrap_or_default();
+    let sizes: Vec<Bytes> = names
+        .iter()
+        .filter_map(|name| number(root, &format!("{folder}/{name}/seg_size"), out))
+        .collect();
+    Some((*sizes.iter().min()?, *sizes.iter().max()?)).filter(|(least, most)| least < most)
+}
+
+/// In bytes, as text.
+fn number(root: &SystemRoot, path: &str, out: &mut MachineFindings) -> Option<Bytes> {
+    let text = root.text(path).ok()?;
+    let bytes = text.trim().parse().ok().filter(|&bytes| bytes > 0);
+    if bytes.is_none() {
+        let shows = "how large a segment is that can be powered down";
+        let gap = InputGap::new(GapKind::Damaged, "sysfs", path, shows);
+        out.gaps.push(gap.because("it should hold a number of bytes"));
+    }
+    bytes.map(Bytes)
 }
 
 /// In MiB, as a cell of a device tree: four bytes, the highest first.

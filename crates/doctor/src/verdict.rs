@@ -351,9 +351,16 @@ fn low_end(findings: &MachineFindings) -> String {
                  Vendors' kernels for some phones and tablets have one; none was found here."
             .to_owned(),
         Some(driver) => {
-            let unit = driver.granule_bytes.map_or_else(String::new, |size| {
-                format!(" Its segments have multiples of {size}, and slices should, too.")
-            });
+            let unit = match (driver.unequal_bytes, driver.granule_bytes) {
+                (Some((least, most)), _) => format!(
+                    " Its segments differ, from {least} to {most}; slices should have {most}, or \
+                     a multiple of it."
+                ),
+                (None, Some(size)) => {
+                    format!(" Its segments have multiples of {size}, and slices should, too.")
+                }
+                (None, None) => String::new(),
+            };
             let here = if driver.is_active {
                 "The running kernel has it: `ramslice --backend stock offline` is all it needs. \
                  The low end is 0, because nothing here shows which blocks make a segment."

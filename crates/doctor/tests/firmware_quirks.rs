@@ -251,6 +251,17 @@ fn a_vendors_driver_for_segments_is_recognised_and_named() {
     assert!(text.contains("multiples of 512 MiB") && text.contains("does not have it"), "{text}");
     let text = because(phone().file("sys/kernel/mem-offline/anon_migrate", "0\n"));
     assert!(text.contains("--backend stock"), "{text}");
+    let sysfs = "sys/kernel/mem-offline";
+    let text = because(phone().file(&format!("{sysfs}/offline_granule"), "268435456\n"));
+    assert!(text.contains("multiples of 256 MiB"), "{text}");
+    let unequal = |sizes: [&str; 2]| {
+        let seg_size = |number| format!("{sysfs}/seg_info/segment{number}/seg_size");
+        phone().file(&seg_size(0), sizes[0]).file(&seg_size(1), sizes[1])
+    };
+    let text = because(unequal(["536870912\n", "67108864\n"]));
+    assert!(text.contains("segments differ, from 64 MiB to 512 MiB; slices should"), "{text}");
+    let damaged = unequal(["536870912\n", "much\n"]).report(None);
+    assert!(damaged.gaps.iter().any(|gap| gap.path.ends_with("segment1/seg_size")));
     let damaged = phone().file(&granule, "lots").file(&granule, [1, 2]).report(None);
     assert!(damaged.gaps.iter().any(|gap| gap.path.ends_with("/granule")), "{:?}", damaged.gaps);
     let none = TestMachine::physical(16 * GIB).report(None).verdict.because.join(" ");
