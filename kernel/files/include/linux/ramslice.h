@@ -12,7 +12,6 @@
 #include <linux/gfp_types.h>
 #include <linux/jump_label.h>
 #include <linux/mmzone.h>
-#include <linux/ramslice_types.h>
 
 struct folio;
 
@@ -27,6 +26,7 @@ static __always_inline bool ramslice_enabled(void)
 }
 
 void ramslice_init_early(void);
+size_t ramslice_usage_size(void);
 
 void __ramslice_account_free(unsigned long pfn, long nr_pages);
 void __ramslice_account_stat(struct folio *folio, enum node_stat_item item,
@@ -224,6 +224,11 @@ static inline bool ramslice_enabled(void)
 }
 
 static inline void ramslice_init_early(void) { }
+
+static inline size_t ramslice_usage_size(void)
+{
+	return 0;
+}
 
 static inline void ramslice_account_free(unsigned long pfn, long nr_pages) { }
 static inline void ramslice_account_stat(struct folio *folio,

@@ -2,7 +2,7 @@
 /*
  * Counters per pageblock, fed by hooks in mm.
  *
- * They live in struct mem_section_usage, beside the migrate types, which is
+ * They live in struct mem_section_usage, behind the migrate types, which is
  * there before the first page of a section is freed: at boot, with deferred
  * initialisation and with memory hotplug alike. Each counter is defined so
  * that verify.c can derive it from page flags and mappings alone.
@@ -17,10 +17,20 @@
  * A mapped or dirty part of a folio is counted without knowing which pages it
  * is made of, which is exact as long as such folios fit into a pageblock.
  */
-static_assert(RAMSLICE_BLOCK_COUNTERS == RAMSLICE_NR_COUNTERS);
 #ifdef CONFIG_TRANSPARENT_HUGEPAGE
 static_assert(pageblock_order >= HPAGE_PMD_ORDER);
 #endif
+
+/**
+ * ramslice_usage_size - bytes of a section's counters
+ *
+ * Return: what struct mem_section_usage is longer by than without them.
+ */
+size_t ramslice_usage_size(void)
+{
+	return PAGES_PER_SECTION / pageblock_nr_pages *
+	       sizeof(struct ramslice_block);
+}
 
 /**
  * ramslice_account_range - spread a change over the pageblocks of a range

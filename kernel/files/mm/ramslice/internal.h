@@ -234,6 +234,29 @@ enum ramslice_reason ramslice_block_probe(const struct zone *zone,
 	     (n) += (nr))
 
 /* --- account.c --- */
+/**
+ * struct ramslice_block - what a pageblock holds
+ * @count: pages by enum ramslice_counter. RAMSLICE_FREE changes under
+ *	   zone->lock only, all others by atomic additions from any context.
+ * @saved_type: migrate type to restore when an isolated pageblock comes
+ *	   back; owned by the request that took it out of RAMSLICE_ONLINE.
+ *
+ * A counter may be negative for a moment on its way between two pageblocks;
+ * readers clamp.
+ */
+struct ramslice_block {
+	atomic_t count[RAMSLICE_NR_COUNTERS];
+	u32 saved_type;
+};
+
+/* Of a section, behind its migrate types: see mem_section_usage_size(). */
+static __always_inline struct ramslice_block *
+ramslice_usage_blocks(struct mem_section_usage *usage)
+{
+	return (void *)(usage->pageblock_flags +
+			BITS_TO_LONGS(SECTION_BLOCKFLAGS_BITS));
+}
+
 /*
  * The counters of a page frame that has memory; its section's stay in place.
  * As every page that is touched comes by several times, this does without
@@ -245,8 +268,8 @@ static __always_inline struct ramslice_block *ramslice_block(unsigned long pfn)
 	const struct mem_section *section =
 		&mem_section[SECTION_NR_TO_ROOT(nr)][nr & SECTION_ROOT_MASK];
 
-	return &section->usage->ramslice[(pfn & ~PAGE_SECTION_MASK) >>
-					 pageblock_order];
+	return ramslice_usage_blocks(section->usage) +
+	       ((pfn & ~PAGE_SECTION_MASK) >> pageblock_order);
 }
 
 void ramslice_account_range(unsigned long pfn, unsigned long span,

@@ -62,7 +62,7 @@ static void ramslice_fill_block(struct ramslice_block *block,
 static void ramslice_make_sections(struct table *t, unsigned long first,
 				   unsigned long nr)
 {
-	unsigned int blocks = ARRAY_SIZE(ramslice_usage_of(t, 0)->ramslice), n;
+	unsigned int blocks = PAGES_PER_SECTION / pageblock_nr_pages, n;
 	struct rnd_state rnd;
 	unsigned long i;
 
@@ -74,7 +74,8 @@ static void ramslice_make_sections(struct table *t, unsigned long first,
 
 		bitmap_fill(usage->subsection_map, SUBSECTIONS_PER_SECTION);
 		for (n = 0; n < blocks; n++)
-			ramslice_fill_block(&usage->ramslice[n], &rnd);
+			ramslice_fill_block(ramslice_usage_blocks(usage) + n,
+					    &rnd);
 		ms = &t->roots[root - SECTION_NR_TO_ROOT(first)]
 			      [(first + i) & SECTION_ROOT_MASK];
 		ms->usage = usage;
@@ -148,7 +149,7 @@ static struct table *ramslice_make_table(struct kunit *test)
 	KUNIT_ASSERT_EQ(test,
 			kunit_add_action_or_reset(test, ramslice_free_table, t),
 			0);
-	t->usage_bytes = sizeof(struct mem_section_usage);
+	t->usage_bytes = mem_section_usage_size();
 	t->usages = vzalloc(nr * t->usage_bytes);
 	t->slices = vzalloc(array_size(first + NR_SLICES, sizeof(*t->slices)));
 	t->rows = vzalloc(array_size(NR_SLICES, sizeof(*t->rows)));
@@ -184,9 +185,10 @@ static u32 ramslice_free_pages_of(struct table *t, u32 id)
 	for (n = 0; n < SLICE_BLOCKS; n++, pfn += pageblock_nr_pages) {
 		struct mem_section_usage *usage =
 			ramslice_usage_of(t, pfn_to_section_nr(pfn - FIRST_PFN));
+		unsigned long block = (pfn & ~PAGE_SECTION_MASK) >>
+				      pageblock_order;
 
-		sum += atomic_read(&usage->ramslice[(pfn & ~PAGE_SECTION_MASK) >>
-						    pageblock_order]
+		sum += atomic_read(&ramslice_usage_blocks(usage)[block]
 				   .count[RAMSLICE_FREE]);
 	}
 	return sum;
