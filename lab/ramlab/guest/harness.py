@@ -17,8 +17,8 @@ from _ramslice_harness import MIB, Memory, check_contents, libc, vmstat
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.errors import ContentsError
 
-# A system call on x86-64
-SYS_DELETE_MODULE = 176
+# A system call on x86-64 and on arm64
+SYS_DELETE_MODULE = {"x86_64": 176, "aarch64": 106}[os.uname().machine]
 # What the guard of a stock kernel keeps available, with at most 2.5 GiB.
 GUARD_FLOOR = 192 * MIB
 SIM = Path("/sys/module/ramslice_sim/parameters")

@@ -25,7 +25,7 @@ TRACING = Path("/sys/kernel/tracing")
 # Bits of /proc/kpageflags
 BUDDY, KPF_HUGE, HWPOISON, KPF_THP, KPF_OFFLINE = 10, 17, 19, 22, 23
 
-SYS_MBIND, SYS_MOVE_PAGES = 237, 279
+SYS_MBIND, SYS_MOVE_PAGES = {"x86_64": (237, 279), "aarch64": (235, 239)}[os.uname().machine]
 MPOL_BIND, MPOL_INTERLEAVE = 2, 3
 MCL_CURRENT, MCL_ONFAULT = 1, 4
 MADV_HWPOISON = 100
