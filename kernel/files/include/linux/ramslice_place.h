@@ -6,6 +6,7 @@
 #ifndef _LINUX_RAMSLICE_PLACE_H
 #define _LINUX_RAMSLICE_PLACE_H
 
+#include <linux/pgtable.h>
 #include <linux/ramslice.h>
 
 struct page;

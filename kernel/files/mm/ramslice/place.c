@@ -18,6 +18,7 @@
  */
 
 #include <linux/irq_work.h>
+#include <linux/mm.h>
 #include <linux/mmzone.h>
 #include <linux/page-isolation.h>
 #include <linux/ramslice_place.h>

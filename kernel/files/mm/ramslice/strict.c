@@ -8,6 +8,7 @@
  * TLBs and a sleeping context, though: in strict mode every wake sleeps.
  */
 
+#include <linux/mm.h>
 #include <linux/set_memory.h>
 #include "internal.h"
 
