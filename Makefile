@@ -86,7 +86,7 @@ release: setup ## Builds what a version is released with: make release VERSION=1
 rebase: ## Moves the series to Debian's newest kernel source, or names the conflicts
 	@lab/bin/ramlab rebase
 
-.PHONY: setup kernel kernel-debug kernel-stock tools
+.PHONY: setup kernel kernel-debug kernel-stock kernel-arm64 tools
 setup: ## Installs what this machine lacks
 	@lab/setup
 
@@ -98,6 +98,9 @@ kernel-debug: setup ## Builds the patched kernel with KASAN, lockdep and VM chec
 
 kernel-stock: setup ## Builds the same kernel without our changes
 	@lab/bin/ramlab kernel stock
+
+kernel-arm64: setup ## Builds the patched kernel for arm64, with a cross compiler
+	@lab/bin/ramlab kernel --arch arm64 plain
 
 tools: setup ## Builds the user-space tools
 	@source lab/env && cargo build --release --locked

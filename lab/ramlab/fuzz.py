@@ -3,7 +3,7 @@
 """Feeds generated inputs to all of ramslice's interfaces in a guest, and keeps a summary.
 
 Usage: ramlab fuzz [--inputs N] [--seed N] [--first N | --resume] [--kernel FLAVOUR]
-                   [--summary FILE]
+                   [--arch arm64] [--summary FILE]
        ramlab fuzz --boots N [--seed N]
 
 An input is a function of the seed and its number, so that any range of numbers can be had again.
@@ -26,6 +26,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ramlab.architectures import ARCHITECTURES, NATIVE
 from ramlab.common import FLAVOURS, RAMLAB, ROOT, die, provenance, put_json, stream_vm
 from ramlab.kernel.images import image
 
@@ -50,6 +51,7 @@ def arguments():
     parser.add_argument("--portion", type=int, default=5000)
     parser.add_argument("--kernel", default="debug",
                         choices=[f for f in FLAVOURS if FLAVOURS[f][0]])
+    parser.add_argument("--arch", choices=ARCHITECTURES, default=NATIVE.name)
     parser.add_argument("--mem", default="1G", help="the guest's memory (default 1G)")
     parser.add_argument("--timeout", type=float, help="seconds (default: by the number of inputs)")
     parser.add_argument("--summary", type=Path, metavar="FILE",
@@ -58,8 +60,15 @@ def arguments():
     args = parser.parse_args()
     if args.resume and args.first:
         parser.error("--resume knows the first input itself")
-    args.summary = args.summary or ROOT / f"results/fuzz-{args.kernel}.json"
+    if args.boots and args.arch != NATIVE.name:
+        parser.error(f"--boots boots {NATIVE.name} only")
+    args.summary = args.summary or ROOT / f"results/fuzz-{kernel_name(args)}.json"
     return args
+
+
+def kernel_name(args):
+    """The kernel with its architecture, as the cache names it."""
+    return ARCHITECTURES[args.arch].prefixed(args.kernel)
 
 
 # --- the interfaces of a running kernel ---
@@ -83,7 +92,7 @@ def merge(old, new):
 
 def fuzz(args):
     now = datetime.datetime.now(datetime.timezone.utc)
-    kernel = image(args.kernel)
+    kernel = image(args.kernel, ARCHITECTURES[args.arch])
     seed = args.seed if args.seed is not None else int(now.timestamp())
     first, before = args.first, None
     if args.resume:
@@ -99,12 +108,13 @@ def fuzz(args):
     if left <= 0:
         die(f"all {args.inputs} inputs have been had")
     limit = args.timeout or 900 + left / 8
-    subprocess.run([RAMLAB, "guest-programs"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([RAMLAB, "guest-programs", "--arch", args.arch], check=True,
+                   stdout=subprocess.DEVNULL)
     boot = "ramslice=8M" + (" kmemleak=on" if args.kernel == "debug" else "")
     command = [
-        "lab/bin/ramlab", "vm", "--kernel", args.kernel, "--mem", args.mem, "--disk", "256M",
-        "--append", boot,
-        "--timeout", f"{limit:g}", "--",
+        "lab/bin/ramlab", "vm", "--arch", args.arch, "--kernel", args.kernel, "--mem", args.mem,
+        "--disk", "256M",
+        "--append", boot, "--timeout", f"{limit:g}", "--",
         f"python3 -m ramlab.guest.fuzz --inputs {left} --first {first} --seed {seed} "
         f"--processes {args.processes} --portion {args.portion} --limit {limit - 60:g}",
     ]
@@ -114,7 +124,7 @@ def fuzz(args):
         put_json(args.summary, {
             "date": now.isoformat(timespec="seconds"),
             "command": shlex.join(command),
-            **provenance(kernel, args.kernel),
+            **provenance(kernel, kernel_name(args)),
             "status": "unfinished" if status is None else status,
             "summary": merge(before, summary) if summary else before,
         })
@@ -126,7 +136,7 @@ def fuzz(args):
               f"{line['offlined']} slices went offline, {line['bugs']} bugs", flush=True)
         keep()
 
-    print(f"fuzz: {left} inputs from number {first} of seed {seed}, {args.kernel} kernel",
+    print(f"fuzz: {left} inputs from number {first} of seed {seed}, {kernel_name(args)} kernel",
           flush=True)
     status = stream_vm(command, on_json)
     if not status and not (summary and summary.get("done")):

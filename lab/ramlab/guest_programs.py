@@ -1,35 +1,45 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Compiles the C programs that guests run, of lab/guest, into the cache, and prints their folder.
 
-Usage: ramlab guest-programs
+Usage: ramlab guest-programs [--arch arm64]
 """
 
 import argparse
 import os
 
+from ramlab.architectures import ARCHITECTURES, NATIVE
 from ramlab.common import CACHE, ROOT, run
 
-FOLDER = CACHE / "guest"
 FLAGS = ["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror",
          "-I", ROOT / "kernel/files/include/uapi"]
+# What counts instructions by x86-64's time stamp counter; no benchmark runs anywhere else.
+NATIVE_ONLY = '#include "ticks.h"'
 
 
-def build():
+def folder(arch=NATIVE):
+    """Where the programs are, on the host and in guests."""
+    return CACHE / arch.prefixed("guest")
+
+
+def build(arch=NATIVE):
     """All programs; returns the folder that holds them."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    folder(arch).mkdir(parents=True, exist_ok=True)
     for source in sorted((ROOT / "lab/guest").glob("*.c")):
-        program = FOLDER / source.stem
+        if not arch.is_native and NATIVE_ONLY in source.read_text():
+            continue
+        program = folder(arch) / source.stem
         # Another checkout may be using it: it appears at once or not at all.
         fresh = program.with_name(f"{program.name}.{os.getpid()}")
-        run(["gcc", *FLAGS, "-o", fresh, source, "-lm"])
+        run([f"{arch.compiler}gcc", *FLAGS, "-o", fresh, source, "-lm"])
         fresh.rename(program)
-    return FOLDER
+    return folder(arch)
 
 
 def main():
-    argparse.ArgumentParser(description=__doc__,
-                            formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    print(build())
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arch", choices=ARCHITECTURES, default=NATIVE.name)
+    print(build(ARCHITECTURES[parser.parse_args().arch]))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ import pytest
 
 # What @vm takes; ramlab.testing.machine says what each means and its default.
 ARGUMENTS = frozenset((
-    "kernel", "mem", "append", "cpus", "disk", "numa", "qemu", "holes", "env", "files", "modules",
-    "fresh", "allow_complaints", "timeout", "name", "slow",
+    "kernel", "arch", "mem", "append", "cpus", "disk", "numa", "qemu", "holes", "env", "files",
+    "modules", "fresh", "allow_complaints", "timeout", "name", "slow",
 ))
 MARKERS = (
     "vm(kernel, mem, append, ...): runs in a virtual machine; see ramlab.pytest_vm",

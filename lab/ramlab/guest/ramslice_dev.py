@@ -14,7 +14,7 @@ from pathlib import Path
 import _ramslice
 from _ramslice import debugfs, read, table, write
 
-GUEST_PROGRAMS = Path(os.environ.get("RAMSLICE_CACHE", "/nonexistent")) / "guest"
+GUEST_PROGRAMS = Path(os.environ.get("RAMSLICE_GUEST_PROGRAMS", "/nonexistent"))
 
 
 def __getattr__(name):

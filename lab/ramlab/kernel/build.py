@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Builds a flavour of the kernel (plain, debug, stock) into the cache, unless it is there already.
 
-Usage: ramlab kernel [--path | --source | --aside DIRECTORY] [FLAVOUR...]
+Usage: ramlab kernel [--arch arm64] [--path | --source | --aside DIRECTORY] [FLAVOUR...]
+  --arch    another architecture than this machine's, by cross compiler
   --path    builds if needed, then prints nothing but the directory of the finished image
   --source  prepares the patched source tree only and prints its directory
   --aside   like --path, but an image that the cache lacks goes to the directory, and the cache
@@ -21,6 +22,7 @@ import sys
 import time
 from pathlib import Path
 
+from ramlab.architectures import ARCHITECTURES, NATIVE
 from ramlab.common import CACHE, FLAVOURS, ROOT, die, locked, need_space, put_json, run
 from ramlab.kernel import progress
 from ramlab.kernel.source import OVERLAY, Source, files_of, overlay, series
@@ -31,7 +33,7 @@ COUNTS = CACHE / "steps.json"
 KEEP = 8  # finished images per flavour
 # Until a build has been counted
 FIRST_STEPS = {"plain": 2150, "debug": 2200, "research": 2160, "debug-research": 2210,
-               "stock": 2116}
+               "stock": 2116, "arm64-plain": 1064}
 REPRODUCIBLE = {
     "SOURCE_DATE_EPOCH": "1735689600",
     "KBUILD_BUILD_TIMESTAMP": "2025-01-01",
@@ -45,10 +47,11 @@ REPRODUCIBLE = {
 }
 
 
-def fragments(flavour):
+def fragments(flavour, arch=NATIVE):
     """The configuration's pieces, in the order they are merged."""
     folder = ROOT / "kernel/config"
-    return sorted(folder.glob("[0-9]*.config")) + [folder / name for name in FLAVOURS[flavour][1]]
+    names = [*FLAVOURS[flavour][1], *arch.fragments]
+    return sorted(folder.glob("[0-9]*.config")) + [folder / name for name in names]
 
 
 def options(text):
@@ -73,7 +76,7 @@ def is_built(name):
     return Path(name).parts[0] not in NOT_BUILT
 
 
-def key(source, flavour):
+def key(source, flavour, arch=NATIVE):
     """What an image is made of, as a hash: source, compiler, configuration, overlay, patches.
 
     Documents and tests of user space are no part of it.
@@ -83,9 +86,9 @@ def key(source, flavour):
     def add(label, data):
         digest.update(f"{label} {len(data)}\n".encode() + data)
 
-    add("format", f"{FORMAT} {flavour} {source.sha256}".encode())
-    add("compiler", subprocess.check_output(["gcc", "--version"]))
-    for path in fragments(flavour):
+    add("format", f"{FORMAT} {arch.prefixed(flavour)} {source.sha256}".encode())
+    add("compiler", subprocess.check_output([compiler(arch), "--version"]))
+    for path in fragments(flavour, arch):
         add(path.name, path.read_bytes())
     if FLAVOURS[flavour][0]:
         for path in series():
@@ -97,114 +100,137 @@ def key(source, flavour):
     return digest.hexdigest()[:16]
 
 
-def make(tree, objects, *arguments):
+def compiler(arch):
+    """The C compiler, which setup has installed."""
+    program = f"{arch.compiler}gcc"
+    if not shutil.which(program):
+        die(f"{program} is missing: run 'make setup'")
+    return program
+
+
+def make(tree, objects, *arguments, arch=NATIVE):
     """The command line of one kernel make."""
     jobs = os.environ.get("RAMSLICE_JOBS", os.cpu_count())
-    compilers = ["CC=ccache gcc", "HOSTCC=ccache gcc"]
+    compilers = [f"CC=ccache {compiler(arch)}", "HOSTCC=ccache gcc"]
+    if not arch.is_native:
+        compilers += [f"ARCH={arch.linux}", f"CROSS_COMPILE={arch.compiler}"]
     return ["make", "-C", tree, f"O={objects}", f"-j{jobs}", "--no-print-directory",
             *compilers, *arguments]
 
 
-def configure(tree, objects, flavour):
+def configure(tree, objects, flavour, arch=NATIVE):
     """Writes .config from the fragments and checks that every option came out as asked.
 
     Returns True if the configuration differs from the last build's.
     """
     objects.mkdir(parents=True, exist_ok=True)
-    wanted = "".join(path.read_text() for path in fragments(flavour))
+    wanted = "".join(path.read_text() for path in fragments(flavour, arch))
     request = objects / "wanted.config"
     config = objects / ".config"
     before = config.read_text() if config.exists() else ""
     request.write_text(wanted)
-    run(make(tree, objects, "-s", f"KCONFIG_ALLCONFIG={request}", "allnoconfig"),
+    run(make(tree, objects, "-s", f"KCONFIG_ALLCONFIG={request}", "allnoconfig", arch=arch),
         env=os.environ | REPRODUCIBLE)
     after = config.read_text()
     if wrong := otherwise(options(wanted), options(after)):
-        die(f"the {flavour} configuration did not come out as asked:\n" + "\n".join(wrong))
+        die(f"the {arch.prefixed(flavour)} configuration did not come out as asked:\n"
+            + "\n".join(wrong))
     return before != after
 
 
-def build(source, flavour, store):
+def build(source, flavour, arch, store):
     """Compiles one flavour in its kept object tree and stores the result."""
     need_space(CACHE, 12 if not source.pristine.exists() else 6)
     source.extract()
     patched = FLAVOURS[flavour][0]
     changed = source.sync() if patched else []
     tree = source.patched if patched else source.pristine
-    objects = source.home / f"obj-{flavour}"
+    name = arch.prefixed(flavour)
+    objects = source.home / f"obj-{name}"
     cold = not (objects / "vmlinux").exists()
-    reconfigured = configure(tree, objects, flavour)
+    reconfigured = configure(tree, objects, flavour, arch)
     cold = cold or reconfigured
-    wide = any(name.endswith(".h") for name in changed)
-    kind = f"{flavour}-{'cold' if cold else 'wide' if wide else 'narrow'}"
+    wide = any(file.endswith(".h") for file in changed)
+    kind = f"{name}-{'cold' if cold else 'wide' if wide else 'narrow'}"
 
-    expected = read_counts().get(kind) or (FIRST_STEPS[flavour] if cold or wide else 60)
-    log = CACHE / "logs" / f"kernel-{flavour}.log"
+    first = FIRST_STEPS.get(name, FIRST_STEPS[flavour])
+    expected = read_counts().get(kind) or (first if cold or wide else 60)
+    log = CACHE / "logs" / f"kernel-{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = make(tree, objects, "bzImage", "modules")
-    steps, seconds = progress.build(command, f"kernel {flavour}", log, expected, REPRODUCIBLE)
+    command = make(tree, objects, arch.boots, "modules", arch=arch)
+    steps, seconds = progress.build(command, f"kernel {name}", log, expected, REPRODUCIBLE)
     put_json(COUNTS, read_counts() | {kind: steps})
 
     fresh = store.with_name(store.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     quiet = os.environ | REPRODUCIBLE
-    run(make(tree, objects, "-s", f"INSTALL_MOD_PATH={fresh}", "modules_install"), env=quiet)
+    run(make(tree, objects, "-s", f"INSTALL_MOD_PATH={fresh}", "modules_install", arch=arch),
+        env=quiet)
     for link in fresh.glob("lib/modules/*/build"):
         link.unlink()
-    shutil.copy2(objects / "arch/x86/boot/bzImage", fresh / "bzImage")
+    shutil.copy2(objects / arch.image, fresh / arch.boots)
     shutil.copy2(objects / "System.map", fresh / "System.map")
     shutil.copy2(objects / "vmlinux", fresh / "vmlinux")
     shutil.copy2(objects / ".config", fresh / "config")
     release = (objects / "include/config/kernel.release").read_text().strip()
     info = {
-        "flavour": flavour, "release": release, "source": source.describe(),
+        "flavour": flavour, "architecture": arch.name, "release": release,
+        "source": source.describe(),
         "patches": [p.name for p in series()] if patched else [],
         "build_seconds": round(seconds), "steps": steps,
     }
     (fresh / "info.json").write_text(json.dumps(info, indent=2) + "\n")
     shutil.rmtree(store, ignore_errors=True)
     fresh.rename(store)
-    prune(flavour)
+    prune(name)
 
 
-def prune(flavour):
-    """Keeps the images of this flavour that were used last."""
-    stores = sorted((CACHE / "kernels").glob(f"{flavour}-*"),
+def prune(name):
+    """Keeps the images of this name that were used last."""
+    stores = sorted((CACHE / "kernels").glob(f"{name}-*"),
                     key=lambda p: p.stat().st_mtime, reverse=True)
     for old in stores[KEEP:]:
         shutil.rmtree(old)
 
 
-def build_aside(source, flavour, folder):
+def stored(source, flavour, arch):
+    """Where the cache has a finished image, or will have it."""
+    return CACHE / "kernels" / f"{arch.prefixed(flavour)}-{key(source, flavour, arch)}"
+
+
+def build_aside(source, flavour, arch, folder):
     """The directory of an image that is not for the cache, unless the cache has it: built there."""
-    store = CACHE / "kernels" / f"{flavour}-{key(source, flavour)}"
+    store = stored(source, flavour, arch)
     if (store / "info.json").exists():
         return store
+    store = folder / arch.prefixed(flavour)
     with locked("kernel"):
-        build(source, flavour, folder / flavour)
-    return folder / flavour
+        build(source, flavour, arch, store)
+    return store
 
 
-def ensure(source, flavour, quiet):
+def ensure(source, flavour, arch, quiet):
     """The directory of a finished image, built if need be."""
-    store = CACHE / "kernels" / f"{flavour}-{key(source, flavour)}"
+    name = arch.prefixed(flavour)
+    store = stored(source, flavour, arch)
     if not (store / "info.json").exists():
         with locked("kernel"):
-            store = CACHE / "kernels" / f"{flavour}-{key(source, flavour)}"
+            store = stored(source, flavour, arch)
             if not (store / "info.json").exists():
-                build(source, flavour, store)
-                print(f"kernel {flavour}: {source.describe()} -> {store}")
+                build(source, flavour, arch, store)
+                print(f"kernel {name}: {source.describe()} -> {store}")
                 return store
     os.utime(store, (time.time(), time.time()))
     if not quiet:
-        print(f"kernel {flavour}: {source.describe()}, in the cache: {store}")
+        print(f"kernel {name}: {source.describe()}, in the cache: {store}")
     return store
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arch", choices=ARCHITECTURES, default=NATIVE.name)
     parser.add_argument("--path", action="store_true")
     parser.add_argument("--source", action="store_true")
     parser.add_argument("--aside", type=Path, metavar="DIRECTORY")
@@ -212,7 +238,7 @@ def main():
     args = parser.parse_args()
     if unknown := set(args.flavours) - set(FLAVOURS):
         die(f"no such flavour: {', '.join(unknown)} (there are {', '.join(FLAVOURS)})", 2)
-    source = Source()
+    source, arch = Source(), ARCHITECTURES[args.arch]
     quiet = args.path or args.source or args.aside
     with contextlib.redirect_stdout(sys.stderr if quiet else sys.stdout):
         if args.source:
@@ -221,9 +247,10 @@ def main():
                 source.sync()
             stores = [source.patched]
         elif args.aside:
-            stores = [build_aside(source, flavour, args.aside) for flavour in args.flavours]
+            stores = [build_aside(source, flavour, arch, args.aside)
+                      for flavour in args.flavours]
         else:
-            stores = [ensure(source, flavour, args.path) for flavour in args.flavours]
+            stores = [ensure(source, flavour, arch, args.path) for flavour in args.flavours]
     if quiet:
         print(*stores, sep="\n")
 

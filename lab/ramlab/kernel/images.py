@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ramlab.architectures import NATIVE
 from ramlab.common import FLAVOURS, RAMLAB, STOCK_KERNELS
 
 KERNELS = [*FLAVOURS, *STOCK_KERNELS]
@@ -24,18 +25,20 @@ def named_image(kernel):
     return Path(named) if named else None
 
 
-def image(kernel):
+def image(kernel, arch=NATIVE):
     """The directory of the image, built or fetched if need be, or as the environment names it:
     RAMSLICE_IMAGE_PLAIN and the like for one kernel, RAMSLICE_IMAGE for all of them.
 
-    A build reports on stderr; if it fails, this program ends with its status.
+    Kernels of other architectures are always the tree's. A build reports on stderr; if it fails,
+    this program ends with its status.
     """
-    if named := named_image(kernel):
+    if arch.is_native and (named := named_image(kernel)):
         return named
     if kernel in STOCK_KERNELS:
         line = [RAMLAB, "stock-kernel", STOCK_KERNELS[kernel]]
     else:
-        line = [RAMLAB, "kernel", "--path", kernel]
+        other = [] if arch.is_native else ["--arch", arch.name]
+        line = [RAMLAB, "kernel", *other, "--path", kernel]
     done = subprocess.run(line, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(done.returncode)

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from ramlab import guest_programs
+from ramlab.architectures import ARCHITECTURES
 from ramlab.common import CACHE, RAMLAB, ROOT, STOCK_KERNELS
 from ramlab.kernel.images import image
 from ramlab.testing.guest import MARK
@@ -118,7 +119,7 @@ class Boot:
             script.write_text(options.command[0])
             line = [program, script]
         else:
-            kernel = image(self.machine.kernel)
+            kernel = image(self.machine.kernel, ARCHITECTURES[self.machine.arch])
             self.stack.enter_context(hole_punch_host.beside(options, own))
             line = vm.virtme(options, own, kernel)
         self.process = subprocess.Popen(
@@ -138,9 +139,10 @@ class Boot:
         machine = self.machine
         qemu = [word.replace("{folder}", str(shared)) for word in machine.qemu]
         return argparse.Namespace(
-            kernel=machine.kernel, mem=machine.mem, cpus=str(machine.cpus), disk=machine.disk,
-            append=[machine.append, "printk.devkmsg=on"], timeout=0, rw=[str(own), str(shared)],
-            numa=list(machine.numa), qemu_opt=qemu, holes="" if machine.holes else None,
+            kernel=machine.kernel, arch=machine.arch, mem=machine.mem, cpus=str(machine.cpus),
+            disk=machine.disk, append=[machine.append, "printk.devkmsg=on"], timeout=0,
+            rw=[str(own), str(shared)], numa=list(machine.numa), qemu_opt=qemu,
+            holes="" if machine.holes else None,
             console=None, allow_splats=machine.allow_complaints, interactive=False, quiet=True,
             command=[self._command(own, shared)])
 
@@ -151,7 +153,7 @@ class Boot:
             "RAMSLICE_FOLDER": shared, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": 1,
             # Not by -p, for which pytest reads the metadata of each package there is
             "PYTEST_PLUGINS": "pytest_timeout,ramlab.pytest_vm",
-            "PYTHONDONTWRITEBYTECODE": 1, **programs(self.config), **self._modules()}
+            "PYTHONDONTWRITEBYTECODE": 1, **self._programs(), **self._modules()}
         for name, value in self.machine.env:
             environment[name] = str(value).replace("{folder}", str(shared))
         words = [sys.executable, "-m", "pytest"]
@@ -164,6 +166,14 @@ class Boot:
                           for name, value in environment.items())
         return (f"exec 9>&1\n{exports}cd {shlex.quote(str(self.config.rootpath))}\n"
                 f"{shlex.join(map(str, words))}\n")
+
+    def _programs(self):
+        """Variables that name our programs; there are none for other architectures."""
+        arch = ARCHITECTURES[self.machine.arch]
+        if arch.is_native:
+            return programs(self.config)
+        guest_programs.build(arch)
+        return {}
 
     def files(self):
         return list(dict.fromkeys(nodeid.split("::")[0] for nodeid in self.nodeids))

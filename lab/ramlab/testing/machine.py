@@ -7,12 +7,15 @@ import re
 
 import pytest
 
+from ramlab.architectures import ARCHITECTURES, NATIVE
+
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
     """A virtual machine as tests ask for it."""
 
     kernel: str = "plain"
+    arch: str = "x86_64"        # or another of ramlab.architectures
     mem: str = "4G"
     append: str = ""            # words for the kernel's command line
     cpus: int = 2
@@ -29,18 +32,19 @@ class Machine:
     name: str = ""              # what the tests of this machine are called, in brackets
     slow: bool = False          # its tests are for the long campaigns
 
-    # What makes no other machine of it.
-    LABELS = ("name", "slow")
+    # What makes no other machine of it, and what its key begins with.
+    LABELS = ("name", "slow", "arch")
 
     def key(self):
         """Equal for machines that are the same."""
         values = [getattr(self, field.name) for field in dataclasses.fields(self)
                   if field.name not in self.LABELS]
         digest = hashlib.sha256(repr([_constant(value) for value in values]).encode())
-        return f"{self.kernel}-{self.mem}-{digest.hexdigest()[:8]}"
+        name = ARCHITECTURES[self.arch].prefixed(self.kernel)
+        return f"{name}-{self.mem}-{digest.hexdigest()[:8]}"
 
     def describe(self):
-        words = [f"{self.kernel} kernel", self.mem, self.append]
+        words = [f"{ARCHITECTURES[self.arch].prefixed(self.kernel)} kernel", self.mem, self.append]
         words += [f"disk {self.disk}"] if self.disk else []
         words += [f"nodes {' '.join(self.numa)}"] if self.numa else []
         words += list(self.qemu)
@@ -110,8 +114,10 @@ def _labels(machines):
     if len(machines) == 1:
         return [machines[0].name]
     labels = [machine.name for machine in machines]
-    for field in ("kernel", "append", "mem", "numa", "disk", "qemu", "env"):
+    for field in ("kernel", "arch", "append", "mem", "numa", "disk", "qemu", "env"):
         values = [getattr(machine, field) for machine in machines]
+        # Tests of this machine's own architecture do not say so
+        values = ["" if value == NATIVE.name else value for value in values]
         if len(set(values)) > 1 and len(set(labels)) < len(machines):
             labels = ["-".join(filter(None, (label, _text(value))))
                       for label, value in zip(labels, values)]

@@ -10,7 +10,9 @@ a directory given with --rw, which appears at the same path. With --disk, /dev/v
 modprobe finds the kernel's modules, HOME is /tmp, the loopback network is up. The guest finds
 RAMSLICE_KERNEL (directory of the booted image) and RAMSLICE_FLAVOUR in its environment. With
 --holes, the guest's memory is a file in which its power driver ramslice_holes has holes punched,
-and how that ended is printed.
+and how that ended is printed. With --arch arm64, an emulated guest of that architecture boots a
+kernel of ours over a small Debian of its own, which has the repository and the cache in their
+places.
 
 Exit status: the command's own, or
   3    the kernel complained (WARNING, BUG, KASAN, lockdep, hung task, stall); the excerpt is
@@ -34,8 +36,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from ramlab import guest_programs
+from ramlab.architectures import ARCHITECTURES, NATIVE
 from ramlab.common import CACHE, ROOT, STOCK_KERNELS, die, kvm_usable
 from ramlab.kernel.images import KERNELS, image
+from ramlab.vm import foreign_root
 from ramlab.vm import hole_punch_host as holes
 from ramlab.vm.complaints import excerpt
 
@@ -66,7 +71,7 @@ NO_PORTS = "cannot find script I/O ports"
 
 # A crash ends the machine at once. Emulated CPUs on a busy host are slow: watchdogs get patience.
 KERNEL_ARGUMENTS = (
-    "loglevel=7 oops=panic panic=-1 no5lvl watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120 "
+    "loglevel=7 oops=panic panic=-1 watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120 "
     "rootflags=version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose"
 )
 
@@ -76,6 +81,8 @@ def arguments():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernel", default="plain", choices=KERNELS, metavar="FLAVOUR",
                         help=", ".join(KERNELS))
+    parser.add_argument("--arch", default=NATIVE.name, choices=ARCHITECTURES,
+                        help=f"architecture (default {NATIVE.name})")
     parser.add_argument("--mem", default="4G", help="memory (default 4G)")
     parser.add_argument("--cpus", default="2", help="number of CPUs (default 2)")
     parser.add_argument("--append", action="append", default=[], metavar="ARGS",
@@ -101,6 +108,8 @@ def arguments():
     args = parser.parse_args()
     if not args.command and not args.interactive:
         parser.error("a command is needed after --")
+    if args.arch != NATIVE.name and (args.kernel in STOCK_KERNELS or args.holes is not None):
+        parser.error(f"--arch {args.arch} has neither Debian's kernels nor holes")
     return args
 
 
@@ -117,7 +126,9 @@ def fresh_tmp(needed):
 
 def guest_script(args, folder, kernel):
     """What the guest runs: the command, with its output merged and its status written to a file."""
+    arch = ARCHITECTURES[args.arch]
     settings = {
+        "RAMSLICE_GUEST_PROGRAMS": str(guest_programs.folder(arch)),
         "RAMSLICE_IN_VM": "1", "RAMSLICE_FLAVOUR": args.kernel, "RAMSLICE_KERNEL": str(kernel),
         "RAMSLICE_CACHE": str(CACHE), "PYTHONPATH": str(ROOT / "lab"),
         "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": "/tmp",
@@ -127,8 +138,9 @@ def guest_script(args, folder, kernel):
     # One word is shell text; several are a command and its arguments.
     command = args.command[0] if len(args.command) == 1 else shlex.join(args.command)
     script = folder / "guest.sh"
+    mounts = "" if arch.is_native else foreign_root.mount_writable([folder, *args.rw])
     script.write_text(
-        f"exec 2>&1\ntouch {shlex.quote(str(folder / 'begun'))}\n"
+        f"exec 2>&1\n{mounts}touch {shlex.quote(str(folder / 'begun'))}\n"
         f"{exports}{fresh_tmp([ROOT, CACHE, *args.rw])}"
         f"{ALL_CPUS}cd {shlex.quote(str(ROOT))}\n"
         f"bash -c {shlex.quote(command)}\n"
@@ -142,14 +154,19 @@ def virtme(args, folder, kernel):
     program = CACHE / "python/bin/virtme-run"
     if not program.exists():
         die(f"{program} is missing: run 'make setup'")
+    arch = ARCHITECTURES[args.arch]
+    emulated = not arch.is_native or not kvm_usable()
     stock = args.kernel in STOCK_KERNELS
-    boot = next((kernel / "boot").glob("vmlinuz-*")) if stock else kernel / "bzImage"
+    boot = next((kernel / "boot").glob("vmlinuz-*")) if stock else kernel / arch.boots
     line = [program, "--kimg", boot, "--memory", args.mem, "--force-9p", "--mods", "none",
             "--name", "ramslice"]
-    if not kvm_usable():
+    if emulated:
         line += ["--disable-kvm", "--kopt", NO_NAMES]
-    for path in [folder, *args.rw]:
-        line.append(f"--rwdir={Path(path).resolve()}")
+    writable = [folder, *args.rw]
+    if arch.is_native:
+        line += [f"--rwdir={Path(path).resolve()}" for path in writable]
+    else:
+        line += foreign_root.virtme_words(arch, writable)
     for node in args.numa:
         line += ["--numa", node]
     # The scheduler expects a node's CPUs to share a socket, and no socket to span nodes.
@@ -157,9 +174,10 @@ def virtme(args, folder, kernel):
     if sockets and args.cpus.isdigit() and int(args.cpus) % sockets == 0:
         args.cpus += f",sockets={sockets}"
     line += ["--cpus", args.cpus]
-    for argument in [*KERNEL_ARGUMENTS.split(), *shlex.split(" ".join(args.append))]:
+    for argument in [*KERNEL_ARGUMENTS.split(), *arch.kernel_arguments.split(),
+                     *shlex.split(" ".join(args.append))]:
         line += ["--kopt", argument]
-    words = ["-machine", "q35"]
+    words = [*arch.qemu]
     if stock:
         # Not the initramfs of virtme-run, which mounts the root without a cache: five times slower.
         words += ["-initrd", kernel / "initrd"]
@@ -169,12 +187,13 @@ def virtme(args, folder, kernel):
         disk = folder / "disk.raw"
         subprocess.run(["truncate", "-s", args.disk, disk], check=True)
         words += ["-drive", f"if=none,id=scratch,format=raw,cache=unsafe,discard=unmap,file={disk}"]
-        words += ["-device", "virtio-blk-pci,drive=scratch"]
+        words += ["-device", f"{arch.disk},drive=scratch"]
     for word in words + [w for option in args.qemu_opt for w in shlex.split(option)]:
         line.append(f"--qemu-opt={word}")
     if args.interactive:
-        return [*line, "--pwd"]
-    if not kvm_usable():
+        # The folder is none of a foreign guest's root
+        return [*line, "--pwd"] if arch.is_native else line
+    if emulated:
         line += ["--kopt", ONE_CPU]
     script = guest_script(args, folder, kernel)
     return line + ["--show-boot-console", "--script-sh", f"bash {shlex.quote(str(script))}"]
@@ -231,7 +250,10 @@ class EmulatorBroke(Exception):
 
 def main():
     args = arguments()
-    kernel = image(args.kernel)
+    arch = ARCHITECTURES[args.arch]
+    kernel = image(args.kernel, arch)
+    if not arch.is_native:
+        guest_programs.build(arch)
     runs = CACHE / "runs"
     runs.mkdir(parents=True, exist_ok=True)
     for attempt in range(ATTEMPTS):
@@ -258,8 +280,10 @@ def run_guest(args, folder, kernel):
     if args.interactive:
         return subprocess.run([str(word) for word in line], cwd=ROOT).returncode
     if not args.quiet:
-        engine = "KVM" if kvm_usable() else "TCG (no hardware virtualisation: slower)"
-        print(f"vm: {args.kernel} kernel, {args.mem}, {args.cpus} CPUs, {engine}",
+        arch = ARCHITECTURES[args.arch]
+        usable = arch.is_native and kvm_usable()
+        engine = "KVM" if usable else "TCG (no hardware virtualisation: slower)"
+        print(f"vm: {arch.prefixed(args.kernel)} kernel, {args.mem}, {args.cpus} CPUs, {engine}",
               file=sys.stderr, flush=True)
     console = folder / "console"
     with open(console, "wb") as sink:

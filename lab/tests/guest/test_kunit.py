@@ -7,10 +7,11 @@ from ramlab.guest import ramslice_dev as dev
 from ramlab.pytest_vm import vm
 
 SOURCE = Path(__file__).resolve().parents[3] / "kernel/files/mm/ramslice"
+UNIT_TESTS = "kunit.enable=1 kunit.filter_glob=ramslice*"
 
 
-@vm(kernel=["plain", "debug", "research"], mem="1G",
-    append="kunit.enable=1 kunit.filter_glob=ramslice*")
+@vm(kernel=["plain", "debug", "research"], mem="1G", append=UNIT_TESTS)
+@vm(arch="arm64", mem="1G", append=UNIT_TESTS, slow=True)
 def test_every_kunit_suite_passes():
     dev.debugfs()
     results = {path.parent.name: path.read_text()

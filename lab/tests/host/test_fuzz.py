@@ -16,6 +16,7 @@ from ramlab.common import RAMLAB, ROOT
 
 SEED = os.environ.get("RAMSLICE_FUZZ_SEED", "1")
 INPUTS = os.environ.get("RAMSLICE_FUZZ_INPUTS", "12000")
+ARM64_INPUTS = os.environ.get("RAMSLICE_FUZZ_INPUTS", "10000")
 
 
 def expected_policies(research):
@@ -52,6 +53,14 @@ def fuzz(*words):
 @pytest.mark.timeout(3600)
 def test_generated_inputs_find_no_bug_on_the_debug_kernel(tmp_path):
     assert fuzz("--inputs", INPUTS, "--portion", 6000, "--summary", tmp_path / "fuzz.json") == 0
+
+
+@pytest.mark.slow
+@pytest.mark.never_rerun
+@pytest.mark.timeout(7200)
+def test_generated_inputs_find_no_bug_on_arm64(tmp_path):
+    assert fuzz("--arch", "arm64", "--kernel", "plain", "--inputs", ARM64_INPUTS,
+                "--summary", tmp_path / "fuzz.json") == 0
 
 
 @pytest.mark.timeout(3600)

@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 
+from ramlab.architectures import ARM64
 from ramlab.kernel import images
 
 
@@ -40,6 +41,12 @@ def test_a_named_image_is_for_its_kernel_alone_and_comes_before_one_for_all(buil
     assert images.image("debug-research") == Path("/one")
     assert images.image("debug") == Path("/all")
     assert len(built) == 1
+
+
+def test_an_image_that_is_named_is_none_of_another_architecture(built, monkeypatch):
+    monkeypatch.setenv("RAMSLICE_IMAGE", "/all")
+    assert images.image("plain", ARM64) == Path("/cache/image")
+    assert built == [["kernel", "--arch", "arm64", "--path", "plain"]]
 
 
 def test_a_build_that_fails_ends_the_program_with_its_status(built, monkeypatch):
