@@ -45,8 +45,8 @@ def _unpack(arch, tree):
         shutil.copy(tree / "usr/share/base-passwd" / f"{name}.master", tree / "etc" / name)
     for name in ("fstab", "shadow", "sudoers", "hosts"):
         (tree / "etc" / name).touch()
-    # Where virtme-ng's init mounts what it needs
-    for name in ("etc/lvm", "lib/modules"):
+    # Where virtme-ng's init and tests mount something
+    for name in ("etc/lvm", "lib/modules", "mnt"):
         (tree / name).mkdir(exist_ok=True)
     (tree / "usr/bin/awk").symlink_to("mawk")
     (tree / "usr/sbin/poweroff").symlink_to("/usr/bin/busybox")
