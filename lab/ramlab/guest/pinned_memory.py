@@ -26,6 +26,8 @@ TRACING = Path("/sys/kernel/tracing")
 BUDDY, KPF_HUGE, HWPOISON, KPF_THP, KPF_OFFLINE = 10, 17, 19, 22, 23
 
 SYS_MBIND, SYS_MOVE_PAGES = {"x86_64": (237, 279), "aarch64": (235, 239)}[os.uname().machine]
+SYS_IO_URING_SETUP, SYS_IO_URING_REGISTER = 425, 427
+REGISTER_BUFFERS, UNREGISTER_BUFFERS = 0, 1
 MPOL_BIND, MPOL_INTERLEAVE = 2, 3
 MCL_CURRENT, MCL_ONFAULT = 1, 4
 MADV_HWPOISON = 100
@@ -40,6 +42,15 @@ def system_call(number, *arguments):
 
 
 # --- memory ---------------------------------------------------------------------
+
+
+def pfns(mapping):
+    """Page frame of each page of a writable mapping, or None where there is none."""
+    address = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+    with open("/proc/self/pagemap", "rb", buffering=0) as file:
+        data = os.pread(file.fileno(), 8 * (len(mapping) // PAGE), address // PAGE * 8)
+    entries = struct.unpack(f"{len(data) // 8}Q", data)
+    return [entry & (1 << 55) - 1 if entry >> 63 else None for entry in entries]
 
 
 class PatternedMemory:
@@ -89,10 +100,7 @@ class PatternedMemory:
 
     def pfns(self):
         """Page frame of each page, or None where there is none."""
-        with open("/proc/self/pagemap", "rb", buffering=0) as file:
-            data = os.pread(file.fileno(), 8 * self.nr, self.address // PAGE * 8)
-        entries = struct.unpack(f"{len(data) // 8}Q", data)
-        return [entry & (1 << 55) - 1 if entry >> 63 else None for entry in entries]
+        return pfns(self.map)
 
     def nodes(self):
         """NUMA node of each page; a negative errno where there is none."""
@@ -295,6 +303,28 @@ def traced(event):
 
 
 # --- what test cases have in common ---------------------------------------------
+
+
+class Vector(ctypes.Structure):
+    """struct iovec"""
+
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+class Ring:
+    """An io_uring with a registered buffer."""
+
+    def __init__(self, memory, page, nr=1):
+        self.fd = system_call(SYS_IO_URING_SETUP, 4, ctypes.create_string_buffer(120))
+        vector = Vector(memory.address + page * PAGE, nr * PAGE)
+        self.register(REGISTER_BUFFERS, ctypes.byref(vector), 1)
+
+    def register(self, code, argument, nr):
+        system_call(SYS_IO_URING_REGISTER, self.fd, code, argument, nr)
+
+    def release(self):
+        self.register(UNREGISTER_BUFFERS, None, 0)
+        os.close(self.fd)
 
 
 class PageMovementTest(harness.RamsliceTest):

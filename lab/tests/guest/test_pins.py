@@ -17,25 +17,25 @@ import pytest
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import PAGE, check_contents
-from ramlab.guest.pinned_memory import PageMovementTest, PatternedMemory, by_slice, system_call
+from ramlab.guest.pinned_memory import (
+    PageMovementTest,
+    PatternedMemory,
+    Ring,
+    Vector,
+    by_slice,
+    system_call,
+)
 from ramlab.pytest_vm import vm
 
 pytestmark = pytest.mark.slow
 
 SIZE = 64
-SYS_VMSPLICE, SYS_IO_URING_SETUP, SYS_IO_URING_REGISTER = 278, 425, 427
+SYS_VMSPLICE = 278
 SPLICE_F_GIFT = 8
-REGISTER_BUFFERS, UNREGISTER_BUFFERS = 0, 1
 PIN_START = 1 << 30 | 24 << 16 | ord("g") << 8 | 7
 PIN_STOP = ord("g") << 8 | 8
 PIN_READ = 1 << 30 | 8 << 16 | ord("g") << 8 | 9
 PIN_WRITE, PIN_FAST = 1, 2
-
-
-class Vector(ctypes.Structure):
-    """struct iovec"""
-
-    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
 
 class GupTest:
@@ -59,22 +59,6 @@ class GupTest:
 
     def release(self):
         fcntl.ioctl(self.fd, PIN_STOP)
-        os.close(self.fd)
-
-
-class Ring:
-    """An io_uring with a registered buffer."""
-
-    def __init__(self, memory, page, nr=1):
-        self.fd = system_call(SYS_IO_URING_SETUP, 4, ctypes.create_string_buffer(120))
-        vector = Vector(memory.address + page * PAGE, nr * PAGE)
-        self.register(REGISTER_BUFFERS, ctypes.byref(vector), 1)
-
-    def register(self, code, argument, nr):
-        system_call(SYS_IO_URING_REGISTER, self.fd, code, argument, nr)
-
-    def release(self):
-        self.register(UNREGISTER_BUFFERS, None, 0)
         os.close(self.fd)
 
 
