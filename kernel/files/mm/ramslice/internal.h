@@ -385,6 +385,7 @@ unsigned long ramslice_find_lent(const struct ramslice_census *c);
 /* --- page_class.c --- */
 enum ramslice_reason ramslice_folio_blocks(struct folio *folio);
 int ramslice_folio_extra_refs(struct folio *folio);
+bool ramslice_folio_pinned(struct folio *folio);
 enum ramslice_reason ramslice_frame_blocks(struct page *page);
 enum ramslice_reason ramslice_type_blocks(int type);
 enum ramslice_page_class ramslice_page_class(struct page *page, bool held);

@@ -65,6 +65,22 @@ static bool ramslice_is_secret(struct folio *folio)
 }
 
 /**
+ * ramslice_folio_pinned - whether a folio is pinned for DMA
+ * @folio: a folio that the caller has one reference to
+ *
+ * A single page keeps its pins in its reference count, where a page of libc
+ * that a thousand processes map would look pinned: only what neither mappings
+ * nor a cache account for can be pins. Pins of a larger folio have a count.
+ */
+bool ramslice_folio_pinned(struct folio *folio)
+{
+	if (!folio_maybe_dma_pinned(folio))
+		return false;
+	return folio_test_large(folio) ||
+	       ramslice_folio_extra_refs(folio) >= GUP_PIN_COUNTING_BIAS;
+}
+
+/**
  * ramslice_folio_blocks - why a folio can be neither dropped nor moved
  * @folio: a folio that the caller has a reference to
  *
@@ -78,7 +94,7 @@ enum ramslice_reason ramslice_folio_blocks(struct folio *folio)
 	if (folio_test_lru(folio) || folio_test_hugetlb(folio)) {
 		if (folio_contain_hwpoisoned_page(folio))
 			return RAMSLICE_REASON_HWPOISON;
-		if (folio_maybe_dma_pinned(folio))
+		if (ramslice_folio_pinned(folio))
 			return RAMSLICE_REASON_PINNED;
 		if (ramslice_is_secret(folio))
 			return RAMSLICE_REASON_UNMOVABLE;

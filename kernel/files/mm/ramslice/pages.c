@@ -112,7 +112,7 @@ static u32 ramslice_folio_flags_of(struct folio *folio)
 		flags |= RAMSLICE_RUN_MLOCKED;
 	if (folio_test_ksm(folio))
 		flags |= RAMSLICE_RUN_KSM;
-	if (folio_maybe_dma_pinned(folio))
+	if (ramslice_folio_pinned(folio))
 		flags |= RAMSLICE_RUN_PINNED;
 	if (folio_contain_hwpoisoned_page(folio))
 		flags |= RAMSLICE_RUN_HWPOISON;
@@ -165,7 +165,7 @@ static void ramslice_describe_folio(struct ramslice_page_run *run,
 		break;
 	case RAMSLICE_PAGE_HUGETLB:
 		run->nr_maps = folio_mapcount(folio);
-		if (folio_maybe_dma_pinned(folio))
+		if (ramslice_folio_pinned(folio))
 			run->flags |= RAMSLICE_RUN_PINNED;
 		break;
 	}
