@@ -106,7 +106,7 @@ static long ramslice_ioc_info(void __user *arg)
 	}
 	info.held_pages = ramslice_held_pages(NULL);
 	up_read(&ramslice_table_sem);
-	strscpy(info.power_driver, ramslice_power_name());
+	ramslice_power_name(info.power_driver);
 	return ramslice_put_struct(arg, &info, sizeof(info), usize);
 }
 

@@ -686,13 +686,16 @@ void ramslice_drain_local(struct zone *zone);
 void ramslice_kick(struct ramslice_zone *rz);
 
 /* --- power.c --- */
+/* As in struct ramslice_info. */
+#define RAMSLICE_DRIVER_NAME_LEN	32
+
 int ramslice_power_off(u32 id, u8 *power_state);
 int ramslice_power_wake(u32 id, u8 power_state);
 void ramslice_power_check(u32 id, unsigned long pfn, unsigned long nr_pages);
 bool ramslice_power_idle(void);
 bool ramslice_power_wake_sleeps(void);
 unsigned int ramslice_power_latency_us(void);
-const char *ramslice_power_name(void);
+void ramslice_power_name(char name[RAMSLICE_DRIVER_NAME_LEN]);
 
 /* --- interfaces --- */
 int ramslice_sysfs_init(void);

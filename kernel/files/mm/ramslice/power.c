@@ -10,6 +10,14 @@
 /* Changes under ramslice_mutex and ramslice_lock, with nothing offline. */
 static const struct ramslice_power_driver *ramslice_driver;
 
+/*
+ * What tasks without either lock ask about the driver, which may go at any
+ * time: copies, not its own memory. Written under ramslice_lock.
+ */
+static char ramslice_driver_name[RAMSLICE_DRIVER_NAME_LEN] = "none";
+static bool ramslice_driver_sleeps;
+static unsigned int ramslice_driver_latency_us;
+
 /* Extents of a slice, for the driver: contiguous geometry has one. */
 static unsigned int ramslice_extents_of(u32 id, struct ramslice_extent *e)
 {
@@ -19,27 +27,36 @@ static unsigned int ramslice_extents_of(u32 id, struct ramslice_extent *e)
 	return 1;
 }
 
-const char *ramslice_power_name(void)
+/* Writes the driver's name, or "none". */
+void ramslice_power_name(char name[RAMSLICE_DRIVER_NAME_LEN])
 {
-	const struct ramslice_power_driver *drv = READ_ONCE(ramslice_driver);
-
-	return drv ? drv->name : "none";
+	spin_lock_irq(&ramslice_lock);
+	memcpy(name, ramslice_driver_name, RAMSLICE_DRIVER_NAME_LEN);
+	spin_unlock_irq(&ramslice_lock);
 }
 
-/* Called under ramslice_lock or with slices offline, so that it stays. */
 bool ramslice_power_wake_sleeps(void)
 {
-	return ramslice_is_strict() ||
-	       (ramslice_driver && !ramslice_driver->states[0].atomic_wake);
+	return ramslice_is_strict() || READ_ONCE(ramslice_driver_sleeps);
 }
 
 /* Longest time that the driver says a call takes. */
 unsigned int ramslice_power_latency_us(void)
 {
-	const struct ramslice_power_driver *drv = READ_ONCE(ramslice_driver);
+	return READ_ONCE(ramslice_driver_latency_us);
+}
 
-	return drv ? max(drv->states[0].entry_latency_us,
-			 drv->states[0].exit_latency_us) : 0;
+/* A driver, or none, is the one that is called from now on. */
+static void ramslice_set_driver(const struct ramslice_power_driver *drv)
+{
+	const struct ramslice_power_state *state = drv ? drv->states : NULL;
+
+	lockdep_assert_held(&ramslice_lock);
+	WRITE_ONCE(ramslice_driver, drv);
+	strscpy_pad(ramslice_driver_name, drv ? drv->name : "none");
+	WRITE_ONCE(ramslice_driver_sleeps, state && !state->atomic_wake);
+	WRITE_ONCE(ramslice_driver_latency_us,
+		   state ? max(state->entry_latency_us, state->exit_latency_us) : 0);
 }
 
 int ramslice_power_off(u32 id, u8 *power_state)
@@ -103,7 +120,7 @@ static int ramslice_exchange(const struct ramslice_power_driver *drv,
 	else if (!ramslice_power_idle())
 		err = -EBUSY;
 	if (!err)
-		WRITE_ONCE(ramslice_driver, drv);
+		ramslice_set_driver(drv);
 	spin_unlock_irq(&ramslice_lock);
 	return err;
 }
@@ -125,7 +142,7 @@ int ramslice_register_power_driver(const struct ramslice_power_driver *drv)
 
 	if (!ramslice_enabled() || !ramslice_slices)
 		return -ENODEV;
-	if (!drv->name || strlen(drv->name) > 31 || !drv->nr_states ||
+	if (!drv->name || strlen(drv->name) >= RAMSLICE_DRIVER_NAME_LEN || !drv->nr_states ||
 	    !drv->states || !drv->off || !drv->wake)
 		return -EINVAL;
 

@@ -87,7 +87,10 @@ static struct kobj_attribute driver_timeout_ms_attr =
 static ssize_t power_driver_show(struct kobject *kobj,
 				 struct kobj_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%s\n", ramslice_power_name());
+	char name[RAMSLICE_DRIVER_NAME_LEN];
+
+	ramslice_power_name(name);
+	return sysfs_emit(buf, "%s\n", name);
 }
 
 static struct kobj_attribute power_driver_attr = __ATTR_RO(power_driver);
