@@ -24,7 +24,7 @@ pub use open_backend::{BackendKind, open_backend};
 pub use patched::{PatchedBackend, uapi};
 pub use readers::{
     BlockPower, BlockSwitches, DramSegment, KernelPaths, MemOffline, PowerDomain, ProcessorKind,
-    mem_offline, power_domains,
+    SlicePower, SwitchTimes, mem_offline, power_domains,
 };
 pub use replay::ReplayBackend;
 pub use whatif::{WhatIfBackend, WhatIfMemory, ZoneKey};

@@ -179,6 +179,23 @@ class Vendor(unittest.TestCase):
         self.all_off([SHARED_BLOCK])
         self.assertEqual(int(driver("nr_down")) - before, 2)
 
+    @NEWER
+    def test_slices_shows_what_the_driver_measured(self):
+        number, = self.some_off()
+        self.switch("online", number)
+        words = ["slices", "-n", "-r", "-o", "slice,on-best,on-mean,on-worst,off-worst,off"]
+        text = subprocess.run([PROGRAM, *words], text=True, check=True, capture_output=True).stdout
+        rows = {int(row[0]): row[1:] for row in map(str.split, text.splitlines())}
+        table = statistics()[number]
+        microseconds = [int(table[part, f"{name} time"].removesuffix("us"))
+                        for part, name in (("ONLINE", "Best"), ("ONLINE", "Avg"),
+                                           ("ONLINE", "Worst"), ("OFFLINE", "Worst"))]
+        self.assertEqual([float(cell) * 1000 for cell in rows[number][:4]], microseconds)
+        self.assertGreater(min(microseconds), 0)
+        self.assertTrue(rows[number][4].isdigit())
+        # One outside of the driver's segments
+        self.assertEqual(rows[min(rows)], ["-"] * 5)
+
     @ALL
     def test_compact_and_online_switch_whatever_they_choose(self):
         low, high = self.some_off(2)

@@ -116,7 +116,61 @@ pub fn mem_offline(paths: &KernelPaths) -> Result<Option<MemOffline>, KernelErro
     Ok(Some(found))
 }
 
+/// What the driver knows of a slice: of several blocks, each is switched after the other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SlicePower {
+    /// How long it was offline at most, in percent of the time since the driver was loaded: as long
+    /// as the block of it that was offline least.
+    pub offline_percent: Option<u8>,
+    /// Bringing it online.
+    pub online: SwitchTimes,
+    /// Taking it offline.
+    pub offline: SwitchTimes,
+}
+
+/// How long switching a slice takes: the sums of its blocks' times, so that of several blocks the
+/// best is a lower bound and the worst an upper one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SwitchTimes {
+    /// The shortest.
+    pub best: Option<Duration>,
+    /// The average.
+    pub average: Option<Duration>,
+    /// The longest.
+    pub worst: Option<Duration>,
+}
+
+impl SwitchTimes {
+    /// `None` for what the driver does not know of each block.
+    fn of(blocks: &[&BlockSwitches]) -> Self {
+        let sum = |time: fn(&BlockSwitches) -> Option<Duration>| {
+            blocks.iter().map(|&block| time(block)).sum()
+        };
+        Self {
+            best: sum(|block| block.best),
+            average: sum(|block| block.average),
+            worst: sum(|block| block.worst),
+        }
+    }
+}
+
 impl MemOffline {
+    /// What it knows of a slice that consists of these blocks; `None` if it lacks one of them.
+    pub fn slice(&self, blocks: Range<u64>) -> Option<SlicePower> {
+        let known: Option<Vec<&BlockPower>> =
+            blocks.map(|number| self.blocks.get(&number)).collect();
+        let known = known.filter(|blocks| !blocks.is_empty())?;
+        let online: Vec<_> = known.iter().map(|block| &block.online).collect();
+        let offline: Vec<_> = known.iter().map(|block| &block.offline).collect();
+        let percents: Option<Vec<u8>> =
+            offline.iter().map(|block| block.residency_percent).collect();
+        Some(SlicePower {
+            offline_percent: percents.and_then(|percents| percents.into_iter().min()),
+            online: SwitchTimes::of(&online),
+            offline: SwitchTimes::of(&offline),
+        })
+    }
+
     /// The blocks of each segment, of which some may be none of the driver's.
     pub fn segment_blocks(&self, block: Bytes) -> Vec<Range<u64>> {
         if !self.segments.is_empty() {
@@ -341,6 +395,27 @@ mod tests {
         assert_eq!((second.online.average, second.online.failures), (None, Some(2)));
         assert_eq!((second.offline.worst, second.offline.failures), (None, Some(1)));
         assert_eq!((first.allocated, second.allocated), (Some(Bytes(0)), Some(Bytes(4096))));
+    }
+
+    #[test]
+    fn a_slice_takes_as_long_as_its_blocks_and_is_off_as_long_as_the_least_of_them() {
+        let dir = TempDir::new().unwrap();
+        write(&dir, "stats", STATS);
+        let found = read(&dir);
+        let us = |us| Some(Duration::from_micros(us));
+        let first = found.slice(8..9).unwrap();
+        assert_eq!(first.offline_percent, Some(70));
+        let times = |best, average, worst| SwitchTimes {
+            best: us(best),
+            average: us(average),
+            worst: us(worst),
+        };
+        assert_eq!(first.offline, times(40_000, 60_000, 80_000));
+        assert_eq!(first.online, times(2500, 2500, 2500));
+        let both = found.slice(8..10).unwrap();
+        assert_eq!(both.offline_percent, Some(0));
+        assert_eq!(both.offline, SwitchTimes::default(), "the second was never switched");
+        assert_eq!(found.slice(9..11), None, "no block 10 of the driver's");
     }
 
     #[test]

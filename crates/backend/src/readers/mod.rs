@@ -9,7 +9,9 @@ mod powercap;
 mod processor;
 pub(crate) mod sysfs;
 
-pub use mem_offline::{BlockPower, BlockSwitches, DramSegment, MemOffline, mem_offline};
+pub use mem_offline::{
+    BlockPower, BlockSwitches, DramSegment, MemOffline, SlicePower, SwitchTimes, mem_offline,
+};
 pub use paths::KernelPaths;
 pub use powercap::{PowerDomain, power_domains};
 pub use processor::ProcessorKind;

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use ramslice_backend::{MemOffline, SlicePower};
 use ramslice_types::{
     Bytes, MachineState, PageComposition, Pages, Price, Reason, Slice, SliceState,
 };
@@ -15,12 +16,27 @@ pub(super) struct SliceRow<'a> {
     machine: &'a MachineState,
     slice: &'a Slice,
     composition: PageComposition,
+    /// What a vendor's driver knows of it.
+    power: SlicePower,
 }
 
 impl<'a> SliceRow<'a> {
     /// The row of a slice of this machine.
-    pub(super) fn new(machine: &'a MachineState, slice: &'a Slice) -> Self {
-        Self { machine, slice, composition: slice.composition(machine.info.slice_pages()) }
+    pub(super) fn new(
+        machine: &'a MachineState,
+        slice: &'a Slice,
+        driver: Option<&MemOffline>,
+    ) -> Self {
+        let info = &machine.info;
+        // Of a stock kernel, a chunk is a block of memory.
+        let each = info.slice_bytes.0 / info.chunk_bytes.0.max(1);
+        let first = u64::from(slice.id.0) * each;
+        Self {
+            machine,
+            slice,
+            composition: slice.composition(info.slice_pages()),
+            power: driver.and_then(|driver| driver.slice(first..first + each)).unwrap_or_default(),
+        }
     }
 
     /// Pages of a kind; nothing of a slice whose counters stand still.
@@ -58,11 +74,17 @@ enum ColumnValue {
     Size(fn(&SliceRow) -> Option<Pages>),
     /// In seconds.
     Time(fn(&SliceRow) -> Option<Duration>),
+    /// In milliseconds.
+    ShortTime(fn(&SliceRow) -> Option<Duration>),
+    /// In percent.
+    Percent(fn(&SliceRow) -> Option<u8>),
     /// In units of 100 cycles.
     Price(fn(&SliceRow) -> SlicePrice),
 }
 
-use ColumnValue::{Flag, Number, Price as PriceValue, Remark, Size, Time, Word};
+use ColumnValue::{
+    Flag, Number, Percent, Price as PriceValue, Remark, ShortTime, Size, Time, Word,
+};
 
 /// What emptying a slice is expected to cost.
 enum SlicePrice {
@@ -178,6 +200,17 @@ const COLUMNS: &[SliceColumn] = &[
         "Whether it stays offline until a request wakes it by name",
         Flag(|row| row.slice.held),
     ),
+    on_request(
+        "off",
+        "mem-offline: time offline, at most",
+        Percent(|row| row.power.offline_percent),
+    ),
+    on_request("on-best", "mem-offline: on, shortest", ShortTime(|row| row.power.online.best)),
+    on_request("on-mean", "mem-offline: on, average", ShortTime(|row| row.power.online.average)),
+    on_request("on-worst", "mem-offline: on, longest", ShortTime(|row| row.power.online.worst)),
+    on_request("off-best", "mem-offline: off, shortest", ShortTime(|row| row.power.offline.best)),
+    on_request("off-mean", "mem-offline: off, average", ShortTime(|row| row.power.offline.average)),
+    on_request("off-worst", "mem-offline: off, longest", ShortTime(|row| row.power.offline.worst)),
 ];
 
 /// How values are written.
@@ -201,7 +234,9 @@ impl SliceColumn {
     pub(super) fn align(&self) -> ColumnAlign {
         match self.value {
             Word(_) | Remark { .. } | Flag(_) => ColumnAlign::Left,
-            Number(_) | Size(_) | Time(_) | PriceValue(_) => ColumnAlign::Right,
+            Number(_) | Size(_) | Time(_) | ShortTime(_) | Percent(_) | PriceValue(_) => {
+                ColumnAlign::Right
+            }
         }
     }
 
@@ -211,6 +246,8 @@ impl SliceColumn {
             Word(_) | Remark { .. } | Flag(_) | Number(_) => "",
             Size(_) => "MiB",
             Time(_) => "s",
+            ShortTime(_) => "ms",
+            Percent(_) => "%",
             PriceValue(_) => "100 cycles",
         }
     }
@@ -234,6 +271,11 @@ impl SliceColumn {
                 seconds if style.raw => seconds.to_string(),
                 seconds => format!("{seconds:.1}"),
             }),
+            ShortTime(time) => time(row).map(|time| match time.as_secs_f64() * 1000.0 {
+                milliseconds if style.raw => milliseconds.to_string(),
+                milliseconds => format!("{milliseconds:.1}"),
+            }),
+            Percent(percent) => percent(row).map(|percent| percent.to_string()),
             PriceValue(price) => match price(row) {
                 SlicePrice::None => None,
                 SlicePrice::Infinite if style.unicode && !style.raw => Some("∞".to_owned()),

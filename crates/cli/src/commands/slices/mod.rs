@@ -6,6 +6,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::ValueEnum;
+use ramslice_backend::{KernelPaths, MemOffline, mem_offline};
 use ramslice_types::{
     Bytes, MachineState, NodeId, PageComposition, Pages, Slice, SliceState, parse_bytes,
 };
@@ -148,7 +149,11 @@ pub fn run(args: &SlicesArgs, context: &CommandContext, out: &mut dyn Write) -> 
         };
         write_json(out, "slices", body)?;
     } else {
-        table(args, &machine, &slices, out, &context.screen)?;
+        // A saved machine has no driver, and no column of the default asks for one.
+        let is_live = context.source_path().is_none() && machine.info.is_stock();
+        let is_live = is_live && args.output.is_some();
+        let driver = if is_live { mem_offline(&KernelPaths::system())? } else { None };
+        table(args, &machine, driver.as_ref(), &slices, out, &context.screen)?;
     }
     Ok(ExitStatus::Ok)
 }
@@ -181,6 +186,7 @@ fn select<'a>(args: &SlicesArgs, machine: &'a MachineState) -> Result<Vec<&'a Sl
 fn table(
     args: &SlicesArgs,
     machine: &MachineState,
+    driver: Option<&MemOffline>,
     slices: &[&Slice],
     out: &mut dyn Write,
     screen: &OutputStyle,
@@ -188,7 +194,7 @@ fn table(
     let ColumnList(columns) = args.output.clone().unwrap_or_default();
     let style = ValueStyle { bytes: args.bytes, raw: args.raw, unicode: screen.unicode };
     let rows = slices.iter().map(|slice| {
-        let row = SliceRow::new(machine, slice);
+        let row = SliceRow::new(machine, slice, driver);
         columns.iter().map(|column| column.cell(&row, style)).collect::<Vec<String>>()
     });
     let titles = columns.iter().map(|column| (column.title(style), column.align()));
