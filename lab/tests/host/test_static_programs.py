@@ -62,6 +62,7 @@ def test_no_dependency_of_the_programs_compiles_c(target):
     assert re.findall(r"^cc .*", lab.stdout, re.M)
 
 
+@pytest.mark.slow
 def test_what_is_unsafe_compiles_for_another_c_library():
     # All calls of the C library are there: no other crate of these programs allows unsafe code.
     target = "aarch64-unknown-linux-musl"
