@@ -37,7 +37,8 @@ class SharedPages(harness.RamsliceTest):
                 text[page]
             self.assertTrue(harness.until(lambda: self.shared_by_all(pfns(text))))
             for run in self.shared_by_all(pfns(text)):
-                self.assertEqual(run.why(), "none")
+                # Their slice may stay for other reasons, as one that spans two zones
+                self.assertNotEqual(run.why(), "pinned")
                 self.assertFalse(run.flags & dev.PINNED)
 
     def shared_by_all(self, frames):
