@@ -10,14 +10,13 @@ use super::blocks::BlockState;
 use super::request::RequestRun;
 
 const IOMEM: &str = "proc/iomem";
-/// A vendor's driver for this: what it refuses says nothing about the kernel.
-const VENDOR_DRIVER: &str = "sys/kernel/mem-offline";
 
 impl RequestRun<'_> {
-    /// Whether EPERM for this block means that it was there at boot.
+    /// Whether EPERM for this block means that it was there at boot. What a vendor's driver refuses
+    /// says nothing about the kernel.
     pub(super) fn is_kept_since_boot(&self, number: u64) -> bool {
         self.system.architecture() == "aarch64"
-            && self.system.names(VENDOR_DRIVER).is_err()
+            && self.backend.mem_offline().is_none()
             && self.is_plain_ram(number)
     }
 

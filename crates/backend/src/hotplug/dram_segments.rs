@@ -10,7 +10,7 @@ use crate::readers::{self, MemOffline};
 const SOURCE: &str = "/sys/kernel/mem-offline";
 
 impl HotplugBackend {
-    fn mem_offline(&self) -> Option<MemOffline> {
+    pub(super) fn mem_offline(&self) -> Option<MemOffline> {
         readers::mem_offline(&self.paths).unwrap_or_else(|error| {
             debug!(%error, "the driver's files are not used");
             None

@@ -51,8 +51,8 @@ pub(super) struct FakeState {
     pub(super) read_only: bool,
     /// What `uname -m` prints, if it is not `x86_64`.
     pub(super) architecture: Option<&'static str>,
-    /// Another program brings each block online as soon as it has gone.
-    pub(super) brought_back: bool,
+    /// Blocks that another program brings online as soon as they have gone.
+    pub(super) brought_back: BTreeSet<u64>,
     /// Pages that each zone has and its allocator does not.
     pub(super) not_given: u64,
     /// What a CPU's list takes at once; it holds 5 pages.
@@ -275,7 +275,7 @@ impl FakeState {
         if pinned {
             return Err(Errno::INTR);
         }
-        if !self.brought_back {
+        if !self.brought_back.contains(&number) {
             self.fill(number, BLOCK, bit::NOPAGE, 0);
             self.online_blocks.insert(number, false);
         }

@@ -2,7 +2,7 @@
 //! programs that do not let blocks go.
 
 use ramslice_types::{
-    Backend, BackendErrorKind, ContentsDetail, PageClass, Pages, Reason, Request, RequestOp,
+    Backend, BackendErrorKind, Bytes, ContentsDetail, PageClass, Pages, Reason, Request, RequestOp,
     RequestOutcome, Slice, SliceId,
 };
 use rustix::io::Errno;
@@ -136,8 +136,11 @@ fn elsewhere_such_a_refusal_is_a_drivers() {
 #[test]
 fn a_block_that_another_program_brings_back_at_once_is_left_alone_for_a_while() {
     let (fake, backend) = machine();
-    fake.inner().brought_back = true;
+    backend.set_slice_bytes(Bytes(128 << 20)).unwrap();
+    // The lower one of its two blocks
+    fake.inner().brought_back.insert(24);
     assert_eq!(offline(&backend, 12).reason, Reason::BroughtBack);
+    assert_eq!(fake.off(), [] as [u64; 0], "the other one comes back, too");
     let slice = slice(&backend, 12);
     assert_eq!((slice.reason, slice.backoff), (Reason::BroughtBack, true));
 }

@@ -437,7 +437,10 @@ impl RequestRun<'_> {
         for &number in &part.blocks {
             match blocks::state(self.system, number).ok() {
                 Some(BlockState::Offline) => {}
-                Some(_) => return Err(SliceRefusal::new(Reason::BroughtBack)),
+                Some(_) => {
+                    self.bring_back(&gone);
+                    return Err(SliceRefusal::new(Reason::BroughtBack));
+                }
                 None => return Err(SliceRefusal::new(Reason::State)),
             }
         }
