@@ -50,8 +50,7 @@ const fn gauge<R>(
     help: &'static str,
     figures: &'static [(&'static str, FigureOf<R>)],
 ) -> RowFamily<R> {
-    let (name, help) = (Cow::Borrowed(name), Cow::Borrowed(help));
-    RowFamily { family: MetricFamily { name, help, kind: MetricKind::Gauge, unit }, figures }
+    row_family(MetricKind::Gauge, name, unit, help, figures)
 }
 
 const fn counter<R>(
@@ -60,8 +59,18 @@ const fn counter<R>(
     help: &'static str,
     figures: &'static [(&'static str, FigureOf<R>)],
 ) -> RowFamily<R> {
+    row_family(MetricKind::Counter, name, unit, help, figures)
+}
+
+const fn row_family<R>(
+    kind: MetricKind,
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    figures: &'static [(&'static str, FigureOf<R>)],
+) -> RowFamily<R> {
     let (name, help) = (Cow::Borrowed(name), Cow::Borrowed(help));
-    RowFamily { family: MetricFamily { name, help, kind: MetricKind::Counter, unit }, figures }
+    RowFamily { family: MetricFamily { name, help, kind, unit }, figures }
 }
 
 fn count(number: Option<i64>) -> Option<f64> {
