@@ -218,8 +218,8 @@ static struct {
 static void check_row(const struct ramslice_slice_info *row, int64_t last_id)
 {
 	if (row->id <= last_id || row->state >= RAMSLICE_NR_STATES ||
-	    row->reason >= RAMSLICE_NR_REASONS || row->flags > 15 || row->node < 0 ||
-	    row->node >= NR_NODES || row->zone > 8 || !row->nr_pages || row->reserved ||
+	    row->reason >= RAMSLICE_NR_REASONS || row->flags > 31 || row->node < 0 ||
+	    row->node >= NR_NODES || row->zone > 8 || !row->nr_pages ||
 	    row->state == RAMSLICE_QUARANTINED ||
 	    (row->flags & RAMSLICE_SLICE_HELD && row->state != RAMSLICE_OFFLINE) ||
 	    (row->retry_ms && !(row->flags & RAMSLICE_SLICE_BACKOFF)))
@@ -340,8 +340,9 @@ static void fuzz_snapshot(void)
 	if (rows.mine)
 		memset(rows.mine, CANARY, rows.avail);
 	snap = (struct ramslice_snapshot){
-		.entry_size = stride, .nr = nr, .flags = one_in(12) ? odd_number() : 0,
-		.slices = (uintptr_t)rows.p,
+		.entry_size = stride, .nr = nr, .flags = one_in(12) ? odd_number() : below(2),
+		.slices = (uintptr_t)rows.p, .limit_ms = one_in(4) ? below(20) : 0,
+		.max_age_ms = one_in(4) ? odd_number() : 0,
 	};
 	form = hand_in(&snap, sizeof(snap), SNAPSHOT_MIN);
 	if (rows.mine && form.place.mine && form.place.mine < rows.mine + rows.avail &&
@@ -349,7 +350,7 @@ static void fuzz_snapshot(void)
 		count(T_SNAPSHOT, try_ioctl(fd_rw, RAMSLICE_IOC_SNAPSHOT, form.place.p));
 		return;
 	}
-	if (!sane || snap.flags)
+	if (!sane || snap.flags & ~RAMSLICE_SNAPSHOT_FRESH)
 		add_err(&form.must, EINVAL);
 	if (!rows.mine || rows.readonly)
 		add_err(&form.must, EFAULT);

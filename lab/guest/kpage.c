@@ -114,6 +114,8 @@ static uint32_t snapshot(struct ramslice_slice_info *rows)
 		.entry_size = sizeof(*rows),
 		.nr = info.nr_slices,
 		.slices = (uintptr_t)rows,
+		.flags = RAMSLICE_SNAPSHOT_FRESH,
+		.limit_ms = 600 * 1000,
 	};
 
 	if (ioctl(device, RAMSLICE_IOC_SNAPSHOT, &snap))

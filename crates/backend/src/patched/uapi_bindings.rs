@@ -10,6 +10,9 @@ pub const RAMSLICE_SLICE_UNRECLAIMABLE: u32 = 1;
 pub const RAMSLICE_SLICE_BACKOFF: u32 = 2;
 pub const RAMSLICE_SLICE_UNMOVABLE: u32 = 4;
 pub const RAMSLICE_SLICE_HELD: u32 = 8;
+pub const RAMSLICE_SLICE_STALE: u32 = 16;
+pub const RAMSLICE_SNAPSHOT_FRESH: u32 = 1;
+pub const RAMSLICE_SNAPSHOT_LIMIT_MS: u32 = 10;
 pub const RAMSLICE_REQ_PER_SLICE: u32 = 1;
 pub const RAMSLICE_REQ_KEEP_CACHE: u32 = 2;
 pub const RAMSLICE_REQ_IGNORE_BACKOFF: u32 = 4;
@@ -138,7 +141,7 @@ pub struct ramslice_slice_info {
     pub price: __u64,
     pub counters: [__u32; 10usize],
     pub retry_ms: __u32,
-    pub reserved: __u32,
+    pub age_ms: __u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -150,6 +153,8 @@ pub struct ramslice_snapshot {
     pub slices: __u64,
     pub event_seq: __u64,
     pub time_ns: __u64,
+    pub limit_ms: __u32,
+    pub max_age_ms: __u32,
 }
 pub const RAMSLICE_OP_OFFLINE: ramslice_op = 0;
 pub const RAMSLICE_OP_ONLINE: ramslice_op = 1;

@@ -16,6 +16,12 @@ const SNAPSHOT: u32 = opcode::none(MAGIC, uapi::RAMSLICE_IOC_SNAPSHOT);
 const REQUEST: u32 = opcode::none(MAGIC, uapi::RAMSLICE_IOC_REQUEST);
 const PAGES: u32 = opcode::none(MAGIC, uapi::RAMSLICE_IOC_PAGES);
 
+/// The most time that the kernel may spend on reading memory for a snapshot, in milliseconds. It
+/// reads what has changed first.
+const READING_MS: u32 = 200;
+/// What was read so lately, and had no pages come or go, is not read again, in milliseconds.
+const MAX_AGE_MS: u32 = 1000;
+
 pub(crate) fn info(fd: impl AsFd, arg: &mut uapi::ramslice_info) -> io::Result<()> {
     arg.size = uapi::struct_size::<uapi::ramslice_info>();
     // SAFETY: INFO reads and writes at most `size` bytes, which is all of `arg`; every bit
@@ -30,7 +36,8 @@ pub(crate) fn zone(fd: impl AsFd, arg: &mut uapi::ramslice_zone_info) -> io::Res
     unsafe { ioctl(fd, Updater::<ZONE, _>::new(arg)) }.map_err(Into::into)
 }
 
-/// Fills `rows`; the head comes back in any case, for its `nr` after `ENOSPC`.
+/// Fills `rows`, after reading memory for at most [`READING_MS`]; the head comes back in any case,
+/// for its `nr` after `ENOSPC`.
 pub(crate) fn snapshot(
     fd: impl AsFd,
     rows: &mut [uapi::ramslice_slice_info],
@@ -39,7 +46,10 @@ pub(crate) fn snapshot(
         size: uapi::struct_size::<uapi::ramslice_snapshot>(),
         entry_size: uapi::struct_size::<uapi::ramslice_slice_info>(),
         nr: u32::try_from(rows.len()).unwrap_or(u32::MAX),
+        flags: uapi::RAMSLICE_SNAPSHOT_FRESH,
         slices: rows.as_mut_ptr().expose_provenance() as u64,
+        limit_ms: READING_MS,
+        max_age_ms: MAX_AGE_MS,
         ..uapi::ramslice_snapshot::default()
     };
     // SAFETY: SNAPSHOT reads and writes at most `size` bytes of `arg`, and at most `nr` rows

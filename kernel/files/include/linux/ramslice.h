@@ -12,111 +12,62 @@
 #include <linux/gfp_types.h>
 #include <linux/jump_label.h>
 #include <linux/mmzone.h>
+#include <linux/pageblock-flags.h>
+#include <linux/pgtable.h>
 
-struct folio;
+struct ramslice_block;
 
 #ifdef CONFIG_RAMSLICE
 
 DECLARE_STATIC_KEY_FALSE(ramslice_key);
 
-/* True from early boot on, unless switched off on the command line. */
+/* True once boot is over, unless switched off on the command line. */
 static __always_inline bool ramslice_enabled(void)
 {
 	return static_branch_unlikely(&ramslice_key);
 }
 
-void ramslice_init_early(void);
-size_t ramslice_usage_size(void);
-
-void __ramslice_account_free(unsigned long pfn, long nr_pages);
-void __ramslice_account_stat(struct folio *folio, enum node_stat_item item,
-			     long nr_pages);
-void __ramslice_account_lru(struct folio *folio, bool add);
-void __ramslice_account_migrate(struct folio *dst, struct folio *src,
-				bool dirty);
-void __ramslice_account_split(struct folio *folio, unsigned int new_order);
-void __ramslice_account_collapse(struct folio *dst, struct folio *src,
-				 bool is_shmem);
+/**
+ * struct ramslice_blocks - what ramslice knows of a zone's pageblocks
+ * @touched: address of the byte that pageblock 0 would have, if the zone had
+ *	     it: a byte for each, under zone->lock
+ * @first: number of the first pageblock
+ * @nr: pageblocks, from @first on
+ * @block: their summaries, see mm/ramslice/internal.h
+ *
+ * Every populated zone has one as soon as ramslice is enabled.
+ */
+struct ramslice_blocks {
+	unsigned long touched;
+	unsigned long first;
+	unsigned long nr;
+	struct ramslice_block *block;
+};
 
 /**
- * ramslice_account_free - pages entered or left the buddy allocator's lists
+ * ramslice_touch - pages enter or leave a zone's free lists
+ * @zone: the zone
  * @pfn: the first page
- * @nr_pages: their number, negative if they left
+ * @order: of the block that they are
  *
- * Up to a pageblock's number, all are of one. Context: zone->lock held.
- */
-static __always_inline void ramslice_account_free(unsigned long pfn,
-						  long nr_pages)
-{
-	if (ramslice_enabled())
-		__ramslice_account_free(pfn, nr_pages);
-}
-
-/**
- * ramslice_account_stat - a node counter changed on behalf of a folio
- * @folio: the folio
- * @item: the counter; those ramslice does not keep are ignored
- * @nr_pages: the change
- */
-static __always_inline void ramslice_account_stat(struct folio *folio,
-						  enum node_stat_item item,
-						  long nr_pages)
-{
-	if (ramslice_enabled())
-		__ramslice_account_stat(folio, item, nr_pages);
-}
-
-/**
- * ramslice_account_lru - a folio goes onto or leaves the LRU lists
- * @folio: the folio, with the flags that it has on the list
- * @add: onto the list
- */
-static __always_inline void ramslice_account_lru(struct folio *folio, bool add)
-{
-	if (ramslice_enabled())
-		__ramslice_account_lru(folio, add);
-}
-
-/**
- * ramslice_account_migrate - the page cache slot of a folio passes to another
- * @dst: the new folio
- * @src: the old folio
- * @dirty: the folio is dirty and its mapping accounts that
- */
-static __always_inline void ramslice_account_migrate(struct folio *dst,
-						     struct folio *src,
-						     bool dirty)
-{
-	if (ramslice_enabled())
-		__ramslice_account_migrate(dst, src, dirty);
-}
-
-/**
- * ramslice_account_split - a folio on the LRU lists is split in place
- * @folio: the folio, still whole
- * @new_order: order of the parts
- */
-static __always_inline void ramslice_account_split(struct folio *folio,
-						   unsigned int new_order)
-{
-	if (ramslice_enabled())
-		__ramslice_account_split(folio, new_order);
-}
-
-/**
- * ramslice_account_collapse - khugepaged replaces a page cache folio
- * @dst: the huge page
- * @src: a folio whose slot the huge page takes over
- * @is_shmem: it belongs to shmem
+ * What was known of their pageblocks is out of date.
  *
- * khugepaged leaves the node's counters alone for slots that change owner.
+ * Context: zone->lock held.
  */
-static __always_inline void ramslice_account_collapse(struct folio *dst,
-						      struct folio *src,
-						      bool is_shmem)
+static __always_inline void ramslice_touch(struct zone *zone, unsigned long pfn,
+					   unsigned int order)
 {
-	if (ramslice_enabled())
-		__ramslice_account_collapse(dst, src, is_shmem);
+	unsigned long nr = pfn >> pageblock_order;
+	u8 *touched;
+
+	if (!ramslice_enabled())
+		return;
+	touched = (u8 *)zone->ramslice_blocks->touched;
+	WRITE_ONCE(touched[nr], 1);
+	if (order <= pageblock_order)
+		return;
+	while (++nr << pageblock_order < pfn + (1UL << order))
+		WRITE_ONCE(touched[nr], 1);
 }
 
 bool __ramslice_demand(struct zone *zone, gfp_t gfp, unsigned int order,
@@ -223,25 +174,8 @@ static inline bool ramslice_enabled(void)
 	return false;
 }
 
-static inline void ramslice_init_early(void) { }
-
-static inline size_t ramslice_usage_size(void)
-{
-	return 0;
-}
-
-static inline void ramslice_account_free(unsigned long pfn, long nr_pages) { }
-static inline void ramslice_account_stat(struct folio *folio,
-					 enum node_stat_item item,
-					 long nr_pages) { }
-static inline void ramslice_account_lru(struct folio *folio, bool add) { }
-static inline void ramslice_account_migrate(struct folio *dst,
-					    struct folio *src, bool dirty) { }
-static inline void ramslice_account_split(struct folio *folio,
-					  unsigned int new_order) { }
-static inline void ramslice_account_collapse(struct folio *dst,
-					     struct folio *src,
-					     bool is_shmem) { }
+static inline void ramslice_touch(struct zone *zone, unsigned long pfn,
+				  unsigned int order) { }
 
 static inline bool ramslice_demand(struct zone *zone, gfp_t gfp,
 				   unsigned int order, unsigned long mark,

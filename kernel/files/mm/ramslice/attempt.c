@@ -102,11 +102,9 @@ enum ramslice_reason ramslice_reject(struct ramslice_run *run, u32 id,
 void ramslice_quick_census(u32 id, struct ramslice_census *c,
 			   enum ramslice_cache cache)
 {
-	u32 counters[RAMSLICE_NR_COUNTERS];
-	struct ramslice_slice *s = &ramslice_slices[id];
+	const struct ramslice_slice *s = &ramslice_slices[id];
 
-	ramslice_count_slice(id, counters);
-	if (counters[RAMSLICE_FREE] == s->nr_pages)
+	if (ramslice_slice_empty(id))
 		*c = (struct ramslice_census) { .nr_pages = s->nr_pages,
 						.nr_free = s->nr_pages };
 	else

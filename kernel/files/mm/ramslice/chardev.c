@@ -21,7 +21,8 @@
 static_assert(offsetof(struct ramslice_info, held_pages) == INFO_SIZE_V1);
 static_assert(offsetof(struct ramslice_zone_info, held_pages) ==
 	      ZONE_SIZE_V1);
-static_assert(sizeof(struct ramslice_snapshot) == SNAPSHOT_SIZE_V1);
+static_assert(offsetof(struct ramslice_snapshot, limit_ms) ==
+	      SNAPSHOT_SIZE_V1);
 static_assert(sizeof(struct ramslice_request) == REQUEST_SIZE_V1);
 static_assert(sizeof(struct ramslice_slice_info) == SLICE_SIZE_V1);
 
@@ -134,12 +135,8 @@ static long ramslice_ioc_zone(void __user *arg)
 	strscpy(zi.name, rz->zone->name);
 	down_read(&ramslice_table_sem);
 	for_each_zone_slice(rz, id, s) {
-		u32 counters[RAMSLICE_NR_COUNTERS];
-
-		if (s->state != RAMSLICE_ONLINE)
-			continue;
-		ramslice_count_slice(id, counters);
-		zi.nr_empty += counters[RAMSLICE_FREE] == s->nr_pages;
+		if (s->state == RAMSLICE_ONLINE)
+			zi.nr_empty += ramslice_slice_empty(id);
 	}
 	spin_lock_irq(&ramslice_lock);
 	zi.nr_slices = rz->nr_slices;
@@ -191,11 +188,21 @@ static u32 ramslice_fill_states(struct ramslice_slice_info *rows, u64 *seq)
 	return nr;
 }
 
+/* Those that are off hold nothing. */
 static void ramslice_fill_counters(struct ramslice_slice_info *row)
 {
 	bool poisoned = row->flags & (RAMSLICE_SLICE_UNRECLAIMABLE |
 				      RAMSLICE_SLICE_BACKOFF);
 
+	const struct ramslice_slice *s = &ramslice_slices[row->id];
+
+	if (ramslice_slice_stale(row->id)) {
+		ramslice_glance_slice(row->id);
+		row->flags |= RAMSLICE_SLICE_STALE;
+	}
+	row->age_ms = READ_ONCE(s->was_read) ?
+		      jiffies_to_msecs(jiffies - READ_ONCE(s->read_at)) :
+		      U32_MAX;
 	ramslice_count_slice(row->id, row->counters);
 	row->price = ramslice_price_counters(&ramslice_prices, row->nr_pages,
 					     row->counters, poisoned);
@@ -246,6 +253,28 @@ static int ramslice_put_rows(struct ramslice_snapshot *snap,
 	return 0;
 }
 
+/* Under ramslice_table_sem. */
+static void ramslice_read_all(u32 limit_ms, u32 max_age_ms)
+{
+	unsigned long deadline = jiffies + msecs_to_jiffies(limit_ms) + 1;
+	unsigned long max_age = msecs_to_jiffies(max_age_ms);
+	u64 limit_ns = (u64)limit_ms * NSEC_PER_MSEC, begun_ns = ktime_get_ns();
+	struct ramslice_zone *rz;
+	unsigned int i;
+
+	/* What changed first: for the rest, time may not last */
+	for (i = 0; (rz = ramslice_zone_by_index(i)); i++)
+		ramslice_scan_zone(rz, RAMSLICE_ANY_AGE, limit_ns / 2,
+				   deadline);
+	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
+		u64 spent_ns = ktime_get_ns() - begun_ns;
+
+		ramslice_scan_zone(rz, max_age,
+				   limit_ns - min(spent_ns, limit_ns),
+				   deadline);
+	}
+}
+
 static long ramslice_ioc_snapshot(void __user *arg)
 {
 	struct ramslice_slice_info *rows;
@@ -256,7 +285,7 @@ static long ramslice_ioc_snapshot(void __user *arg)
 
 	if (err)
 		return err;
-	if (snap.flags || snap.entry_size < SLICE_SIZE_V1 ||
+	if (snap.flags & ~RAMSLICE_SNAPSHOT_FRESH || snap.entry_size < SLICE_SIZE_V1 ||
 	    snap.entry_size > PAGE_SIZE)
 		return -EINVAL;
 
@@ -279,6 +308,9 @@ static long ramslice_ioc_snapshot(void __user *arg)
 		up_read(&ramslice_table_sem);
 		return -ENOMEM;
 	}
+	if (snap.flags & RAMSLICE_SNAPSHOT_FRESH)
+		ramslice_read_all(snap.limit_ms ?: RAMSLICE_SNAPSHOT_LIMIT_MS,
+				  snap.max_age_ms);
 	snap.time_ns = ktime_get_ns();
 	ramslice_fill_rows(rows, &snap.event_seq);
 	up_read(&ramslice_table_sem);

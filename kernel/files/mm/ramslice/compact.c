@@ -3,10 +3,10 @@
  * Which slices to empty: one, or the cheapest as long as a budget lasts.
  *
  * Sources are taken from the cheap end of the price order, destinations from
- * its dear end. A slice's price by its counters is a lower bound, because it
- * counts each mapped page once; only candidates that come to the front are
- * walked and, if dearer than thought, put back where they belong. So the order
- * is exact and few slices are walked.
+ * its dear end. A slice's price by its summaries is an estimate, and mostly a
+ * lower bound, because it counts each mapped page once; only candidates that come
+ * to the front are walked and, if dearer than thought, put back where they
+ * belong. What changed since it was read is read again first, within a limit.
  */
 
 #include <linux/sched/signal.h>
@@ -16,6 +16,8 @@
 
 /* Cheapest slices in a row that do not fit, before a zone is given up. */
 #define MAX_MISSES	16
+/* So much time goes into reading what changed before slices are put in order. */
+#define REREAD_NS	(10 * NSEC_PER_MSEC)
 
 /* Walks the candidate at the front and puts it where its price belongs. */
 static bool ramslice_settle_front(struct ramslice_reserve *r, u32 front,
@@ -40,17 +42,17 @@ static bool ramslice_settle_front(struct ramslice_reserve *r, u32 front,
 /* Notes for slices that stay because of what they hold what that is. */
 static void ramslice_explain_rest(const struct ramslice_reserve *r)
 {
-	struct ramslice_census c;
 	u32 i;
 
 	for (i = 0; i < r->nr; i++) {
 		struct ramslice_slice *s = &ramslice_slices[r->c[i].id];
+		enum ramslice_reason reason;
 
 		if (!r->c[i].stuck || s->unreclaimable || s->nr_fails)
 			continue;
-		ramslice_take_census(r->c[i].id, &c, RAMSLICE_CACHE_DROP, true);
+		reason = ramslice_blocker_of(r->c[i].id);
 		spin_lock_irq(&ramslice_lock);
-		s->reason = c.reason;
+		s->reason = reason;
 		spin_unlock_irq(&ramslice_lock);
 		cond_resched();
 	}
@@ -80,6 +82,8 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 	struct ramslice_run run;
 
 	drain_all_pages(rz->zone);
+	ramslice_scan_zone(rz, RAMSLICE_ANY_AGE, REREAD_NS,
+			   params->deadline);
 	if (ramslice_reserve_build(&reserve, rz, params->cache,
 				   params->ignore_backoff))
 		return RAMSLICE_REASON_NO_ROOM;
@@ -183,7 +187,6 @@ enum ramslice_reason ramslice_offline_free_zone(struct ramslice_zone *rz,
 			.nr_pages = s->nr_pages,
 			.nr_free = s->nr_pages,
 		};
-		u32 counters[RAMSLICE_NR_COUNTERS];
 		u64 spent;
 
 		if (outcome->nr_done >= params->max_slices)
@@ -191,8 +194,7 @@ enum ramslice_reason ramslice_offline_free_zone(struct ramslice_zone *rz,
 		if (ramslice_refusal(id, params->ignore_backoff) !=
 		    RAMSLICE_REASON_NONE)
 			continue;
-		ramslice_count_slice(id, counters);
-		if (counters[RAMSLICE_FREE] != s->nr_pages)
+		if (!ramslice_slice_empty(id))
 			continue;
 		reason = ramslice_attempt(&run, id, &c, RAMSLICE_UNLIMITED,
 					  &spent);
@@ -235,6 +237,8 @@ enum ramslice_reason ramslice_offline_one(const struct ramslice_params *params,
 
 	lru_add_drain_all();
 	drain_all_pages(rz->zone);
+	ramslice_scan_zone(rz, RAMSLICE_ANY_AGE, REREAD_NS,
+			   params->deadline);
 	if (ramslice_reserve_build(&reserve, rz, params->cache, false))
 		return RAMSLICE_REASON_NO_ROOM;
 	ramslice_run_begin(&run, rz, &reserve, params, outcome);

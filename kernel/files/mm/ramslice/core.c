@@ -14,7 +14,6 @@ static struct ramslice_boot ramslice_boot_args __initdata = {
 };
 
 DEFINE_STATIC_KEY_FALSE(ramslice_key);
-EXPORT_SYMBOL_GPL(ramslice_key);
 
 /* ramslice=off, ramslice=on, or the size of a slice: ramslice=64M */
 static int __init ramslice_parse_param(char *arg)
@@ -31,24 +30,18 @@ static int __init ramslice_parse_param(char *arg)
 }
 early_param("ramslice", ramslice_parse_param);
 
-/*
- * The counters must not miss a page, so they count from before the first one
- * is freed; called by mm_core_init().
- */
-void __init ramslice_init_early(void)
-{
-	if (!ramslice_boot_args.off)
-		static_branch_enable(&ramslice_key);
-}
-
 static int __init ramslice_init(void)
 {
 	int err;
 
-	if (!ramslice_enabled())
+	if (ramslice_boot_args.off)
 		return ramslice_sysfs_init();
 
-	err = ramslice_geometry_init(ramslice_boot_args.slice_bytes);
+	err = ramslice_blocks_init();
+	if (!err) {
+		static_branch_enable(&ramslice_key);
+		err = ramslice_geometry_init(ramslice_boot_args.slice_bytes);
+	}
 	if (!err)
 		err = ramslice_call_init();
 	if (!err)

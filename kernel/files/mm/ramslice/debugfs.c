@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What debugfs has for tests: statistics of each zone, the recount of all
- * counters, and how many folios are migrated in one go. Tools use /dev/ramslice.
+ * What debugfs has for tests: statistics of each zone, the recount of free
+ * pages, and how many folios are migrated in one go. Tools use /dev/ramslice.
  */
 
 #include <linux/dcache.h>
@@ -80,7 +80,7 @@ static int placement_show(struct seq_file *m, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(placement);
 
-/* Recounts everything: reading takes a while and freezes user space. */
+/* Reads what was touched, then compares all with the free lists. */
 static int verify_show(struct seq_file *m, void *unused)
 {
 	return ramslice_verify(m);

@@ -152,6 +152,7 @@ static struct ramslice_zone *ramslice_get_zone(struct zone *zone)
 	}
 	rz->zone = zone;
 	rz->recycle_at = jiffies;
+	ramslice_scan_begin(rz);
 	WRITE_ONCE(ramslice_zones[zone_to_nid(zone)][zone_idx(zone)], rz);
 	return rz;
 }
@@ -301,6 +302,10 @@ static int ramslice_rebuild_table(const struct ramslice_geometry *geom)
 	ramslice_index_zones();
 	ramslice_event_seq++;
 	spin_unlock_irq(&ramslice_lock);
+	for (id = 0; id < nr_ids; id++) {
+		if (table[id].rz && table[id].state == RAMSLICE_ONLINE)
+			ramslice_sum_slice(id);
+	}
 	ramslice_place_forget();
 	up_write(&ramslice_table_sem);
 	wake_up_interruptible_all(&ramslice_wait);
@@ -418,6 +423,14 @@ static int ramslice_memory_callback(struct notifier_block *nb,
 	int err = 0;
 
 	switch (action) {
+	case MEM_GOING_ONLINE:
+		/* Before the first page of it is freed */
+		mutex_lock(&ramslice_mutex);
+		down_write(&ramslice_table_sem);
+		err = ramslice_cover_zone(page_zone(pfn_to_page(mn->start_pfn)));
+		up_write(&ramslice_table_sem);
+		mutex_unlock(&ramslice_mutex);
+		return notifier_from_errno(err);
 	case MEM_GOING_OFFLINE:
 		/*
 		 * Its blocks are isolated by now, so that nothing goes offline

@@ -2,8 +2,8 @@
 /*
  * What the parts of ramslice share.
  *
- *   account.c   counters per pageblock, fed by hooks all over mm
- *   verify.c    recounts them from page flags and mappings
+ *   scan.c      what each pageblock held when it was read last
+ *   verify.c    compares that with the allocator's free lists
  *   geometry.c  which pageblocks make up which slice
  *   state.c     the states of a slice and their legal changes
  *   page_class.c
@@ -35,6 +35,7 @@
  *   ramslice_mutex	one request that empties slices at a time; geometry;
  *			power driver registration
  *   ramslice_table_sem	the table of slices and the geometry stay while read
+ *   scan_mutex		of a zone: the summaries of its slices
  *   ramslice_lock	states of slices and everything derived from them;
  *			taken by allocations, hence with interrupts off and
  *			never held over anything that allocates
@@ -56,6 +57,7 @@
 #include <linux/rwsem.h>
 #include <linux/spinlock.h>
 #include <linux/wait.h>
+#include <linux/workqueue.h>
 #include <uapi/linux/ramslice.h>
 
 /* Slices wake in chunks of this many pageblocks: 4 MiB on x86-64. */
@@ -106,9 +108,14 @@ u32 ramslice_geom_slice(const struct ramslice_geometry *geom,
  * @claimed: while RAMSLICE_WAKING: blocks taken for release
  * @released: while RAMSLICE_WAKING: blocks given to the allocator
  * @retry_at: jiffies before which it is not tried again, if @nr_fails
+ * @count: sums of its pageblocks' summaries
+ * @nr_blocking: likewise
+ * @blocker: page frame of one of the blocking pages
+ * @read_at: jiffies when all of it had been read, for the last time
+ * @was_read: @read_at says something
  *
  * All under ramslice_lock; @reason, @nr_fails and @retry_at change under
- * ramslice_mutex, too.
+ * ramslice_mutex, too. From @count on, under scan_mutex instead.
  */
 struct ramslice_slice {
 	struct ramslice_zone *rz;
@@ -123,6 +130,11 @@ struct ramslice_slice {
 	u32 claimed;
 	u32 released;
 	unsigned long retry_at;
+	u32 count[RAMSLICE_NR_COUNTERS];
+	u32 nr_blocking;
+	unsigned long blocker;
+	unsigned long read_at;
+	bool was_read;
 };
 
 /* What has been done; for the debugfs file and for requests. */
@@ -166,6 +178,10 @@ struct ramslice_stats {
  * @woken_by_demand: slices woken by allocations
  * @stats: statistics
  * @place: where its next pageblocks come from, see place.h
+ * @scan_mutex: the summaries of its slices
+ * @scan_work: reads what changed, and the rest little by little
+ * @scan_changed: the slice to look at next for what changed
+ * @scan_all: the slice to read next whatever is known of it
  */
 struct ramslice_zone {
 	struct zone *zone;
@@ -183,6 +199,10 @@ struct ramslice_zone {
 	u64 woken_by_demand;
 	struct ramslice_stats stats;
 	struct ramslice_place *place;
+	struct mutex scan_mutex;
+	struct delayed_work scan_work;
+	u32 scan_changed;
+	u32 scan_all;
 };
 
 #define RAMSLICE_NO_ID	U32_MAX
@@ -233,48 +253,43 @@ enum ramslice_reason ramslice_block_probe(const struct zone *zone,
 	     ((nr) = ramslice_geom_chunk(&ramslice_geom, id, n, &(pfn)));\
 	     (n) += (nr))
 
-/* --- account.c --- */
+/* --- scan.c --- */
 /**
- * struct ramslice_block - what a pageblock holds
- * @count: pages by enum ramslice_counter. RAMSLICE_FREE changes under
- *	   zone->lock only, all others by atomic additions from any context.
+ * struct ramslice_block - a pageblock's summary: what it held when it was read
+ * @count: pages by enum ramslice_counter
+ * @nr_blocking: pages that could be neither dropped nor moved
  * @saved_type: migrate type to restore when an isolated pageblock comes
  *	   back; owned by the request that took it out of RAMSLICE_ONLINE.
  *
- * A counter may be negative for a moment on its way between two pageblocks;
- * readers clamp.
+ * All but @saved_type change under scan_mutex of the slice's zone. Readers that
+ * only want an estimate go without.
  */
 struct ramslice_block {
-	atomic_t count[RAMSLICE_NR_COUNTERS];
-	u32 saved_type;
+	u16 count[RAMSLICE_NR_COUNTERS];
+	u16 nr_blocking;
+	u8 saved_type;
 };
 
-/* Of a section, behind its migrate types: see mem_section_usage_size(). */
-static __always_inline struct ramslice_block *
-ramslice_usage_blocks(struct mem_section_usage *usage)
-{
-	return (void *)(usage->pageblock_flags +
-			BITS_TO_LONGS(SECTION_BLOCKFLAGS_BITS));
-}
+/* As an age: whatever it is, unless pages came or went. */
+#define RAMSLICE_ANY_AGE	MAX_JIFFY_OFFSET
 
-/*
- * The counters of a page frame that has memory; its section's stay in place.
- * As every page that is touched comes by several times, this does without
- * __pfn_to_section(), which looks first whether there is such a section.
- */
-static __always_inline struct ramslice_block *ramslice_block(unsigned long pfn)
-{
-	unsigned long nr = pfn_to_section_nr(pfn);
-	const struct mem_section *section =
-		&mem_section[SECTION_NR_TO_ROOT(nr)][nr & SECTION_ROOT_MASK];
-
-	return ramslice_usage_blocks(section->usage) +
-	       ((pfn & ~PAGE_SECTION_MASK) >> pageblock_order);
-}
-
-void ramslice_account_range(unsigned long pfn, unsigned long span,
-			    enum ramslice_counter c, long nr_pages);
+int ramslice_blocks_init(void);
+int ramslice_cover_zone(struct zone *zone);
+struct ramslice_block *ramslice_block(unsigned long pfn);
+bool ramslice_block_touched(unsigned long pfn);
+bool ramslice_block_free(unsigned long pfn);
+bool ramslice_slice_empty(u32 id);
 void ramslice_count_slice(u32 id, u32 counters[RAMSLICE_NR_COUNTERS]);
+bool ramslice_slice_stale(u32 id);
+void ramslice_glance_slice(u32 id);
+void ramslice_scan_slice(u32 id, unsigned long max_age);
+bool ramslice_scan_zone(struct ramslice_zone *rz, unsigned long max_age,
+			u64 limit_ns, unsigned long deadline);
+void ramslice_forget_slice(u32 id);
+void ramslice_sum_slice(u32 id);
+enum ramslice_reason ramslice_blocker_of(u32 id);
+void ramslice_scan_begin(struct ramslice_zone *rz);
+extern u32 ramslice_scan_ppm;
 
 /* --- verify.c --- */
 struct seq_file;

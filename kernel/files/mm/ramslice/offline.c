@@ -120,19 +120,6 @@ undo:
 	return -EBUSY;
 }
 
-static bool ramslice_all_free(u32 id)
-{
-	unsigned long pfn;
-	unsigned int n;
-
-	for_each_slice_block(id, n, pfn) {
-		if (atomic_read(&ramslice_block(pfn)->count[RAMSLICE_FREE]) !=
-		    pageblock_nr_pages)
-			return false;
-	}
-	return true;
-}
-
 /* Sends a list on its way; what does not move goes back where it was. */
 static void ramslice_migrate(struct ramslice_run *run, struct list_head *list,
 			     unsigned long nr_pages)
@@ -306,9 +293,9 @@ static int ramslice_clear(struct ramslice_run *run, u32 id)
 			return err;
 
 		/* What was freed meanwhile may be in per-CPU lists */
-		if (!ramslice_all_free(id))
+		if (!ramslice_slice_empty(id))
 			drain_all_pages(run->rz->zone);
-		if (ramslice_all_free(id))
+		if (ramslice_slice_empty(id))
 			return 0;
 
 		if (run->target.dry && !run->target.nr_free) {
@@ -426,7 +413,7 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 		goto online;
 
 	run->target.source = id;
-	if (!ramslice_all_free(id)) {
+	if (!ramslice_slice_empty(id)) {
 		drain_all_pages(run->rz->zone);
 		err = ramslice_clear(run, id);
 		if (err)
@@ -446,6 +433,7 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 	err = ramslice_take(run, id);
 	if (err)
 		goto online;
+	ramslice_forget_slice(id);
 
 	err = ramslice_strict_split(id);
 	if (err) {

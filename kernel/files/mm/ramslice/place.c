@@ -68,13 +68,7 @@ static void ramslice_ask_ranking(struct ramslice_place *place)
 	irq_work_queue(&ramslice_ask_work);
 }
 
-static bool ramslice_block_is_free(unsigned long pfn)
-{
-	return atomic_read(&ramslice_block(pfn)->count[RAMSLICE_FREE]) ==
-	       pageblock_nr_pages;
-}
-
-/* The free block that a wholly free pageblock is part of, or begins with. */
+/* The free block that a pageblock is part of, or begins with, if it is free. */
 static struct page *ramslice_buddy_of(const struct ramslice_place *place,
 				      const struct zone *zone, u32 id,
 				      unsigned long pfn)
@@ -124,8 +118,7 @@ static struct page *ramslice_find_block(struct ramslice_place *place,
 		} else {
 			pfn = ramslice_geom_block(&place->geom, id, n);
 			probes++;
-			if (online_section_nr(pfn_to_section_nr(pfn)) &&
-			    ramslice_block_is_free(pfn)) {
+			if (online_section_nr(pfn_to_section_nr(pfn))) {
 				struct page *page;
 
 				page = ramslice_buddy_of(place, zone, id, pfn);
@@ -224,35 +217,11 @@ struct page *__ramslice_place(struct zone *zone, struct page *page,
 
 /* --- ranking --------------------------------------------------------------- */
 
-/* Of the page frames of a block so many are looked at, if so many may stay. */
-#define MAX_SAMPLES	32
-
-/*
- * How many of a movable block's pages that are neither free nor on an LRU list
- * stay where they are: others are free in lists of CPUs, or on their way to an
- * LRU list. By samples, and of no moment.
- */
-static int ramslice_nr_staying(unsigned long pfn, int nr_other)
-{
-	unsigned int step = pageblock_nr_pages / MAX_SAMPLES ?: 1, i;
-	int nr = 0;
-
-	/* So few make no slice the kernel's */
-	if (nr_other < pageblock_nr_pages / RAMSLICE_PLACE_KERNEL_PART)
-		return nr_other;
-	for (i = 0; i < pageblock_nr_pages; i += step) {
-		/* Not always what begins a larger block, which is taken first */
-		unsigned int phase = i / step % step;
-		struct page *head = compound_head(pfn_to_page(pfn + i + phase));
-
-		if (ramslice_frame_blocks(head) != RAMSLICE_REASON_NONE)
-			nr += step;
-	}
-	return min(nr, nr_other);
-}
+/* So much time goes into reading what changed, each time. */
+#define REREAD_NS	NSEC_PER_MSEC
 
 /**
- * struct ranking - the slices of a zone while they are ranked
+ * struct ramslice_ranking - the slices of a zone while they are ranked
  * @rz: the zone
  * @list: the best, for each kind of pages
  * @parts: an element for each slice, as in struct ramslice_place
@@ -266,7 +235,7 @@ struct ramslice_ranking {
 };
 
 /*
- * What a policy goes by. Under ramslice_table_sem; counters are of no moment.
+ * What a policy goes by. Under ramslice_table_sem; of no moment.
  * @waking: some blocks may not have been given to the allocator yet
  * @first: set to the first pageblock that is wholly free
  */
@@ -279,32 +248,36 @@ static void ramslice_look_at(const struct zone *zone, bool waking,
 	for_each_slice_block(p->id, n, pfn) {
 		struct page *page = pfn_to_online_page(pfn);
 		const struct ramslice_block *block;
-		int free, lru, used, type;
+		u32 free, lru, used, other;
+		int type;
 
 		if (!(n % 1024))
 			cond_resched();
 		if (!page || page_zone(page) != zone)
 			continue;
 		block = ramslice_block(pfn);
-		free = atomic_read(&block->count[RAMSLICE_FREE]);
-		lru = atomic_read(&block->count[RAMSLICE_LRU_ANON]) +
-		      atomic_read(&block->count[RAMSLICE_LRU_FILE]);
+		free = ramslice_block_free(pfn) ?
+		       pageblock_nr_pages : block->count[RAMSLICE_FREE];
+		lru = free == pageblock_nr_pages ? 0 :
+		      block->count[RAMSLICE_LRU_ANON] +
+		      block->count[RAMSLICE_LRU_FILE];
 		/* It will be free in a moment: it has no user yet */
 		if (waking && (PageOffline(page) ||
-			       (free <= 0 && lru <= 0 && !page_count(page)))) {
+			       (!free && !lru && !page_count(page)))) {
 			p->nr_free += pageblock_nr_pages;
 			continue;
 		}
-		used = (int)pageblock_nr_pages - free;
+		used = pageblock_nr_pages - free;
 		/* On no LRU list, and yet the user's */
 		if (ramslice_hugetlb_page(pfn))
 			lru = used;
-		p->nr_free += max(free, 0);
-		p->nr_lru += max(lru, 0);
+		other = used > lru ? used - lru : 0;
+		p->nr_free += free;
+		p->nr_lru += lru;
 		type = get_pageblock_migratetype(page);
+		/* Others are free in lists of CPUs, or on their way to an LRU list */
 		p->nr_other += type == MIGRATE_MOVABLE ?
-			       ramslice_nr_staying(pfn, max(used - lru, 0)) :
-			       max(used - lru, 0);
+			       min_t(u32, block->nr_blocking, other) : other;
 		/* Nothing takes these blocks out of their area */
 		p->fixed |= is_migrate_cma(type);
 		if (used) {
@@ -382,6 +355,7 @@ static u64 *ramslice_rank_zone(struct ramslice_zone *rz, u64 *parts)
 	memcpy(r.last_id, place->last_id, sizeof(r.last_id));
 	spin_unlock_irq(&rz->zone->lock);
 
+	ramslice_scan_zone(rz, RAMSLICE_ANY_AGE, REREAD_NS, jiffies + HZ);
 	/* It counts as that zone's, but this one's pages may go there */
 	if (shared != RAMSLICE_NO_ID)
 		ramslice_rank_slice(&r, shared, 0);

@@ -62,41 +62,20 @@ bool ramslice_poisoned(const struct ramslice_slice *s)
 	       (s->nr_fails && time_before(jiffies, s->retry_at));
 }
 
-/* A few pages off the LRU lists may be in per-CPU lists and LRU batches. */
-#define MAX_STRAGGLERS	512
-
-/* What the kernel cannot move is elsewhere, unless it had to be here. */
-static bool ramslice_all_movable(u32 id)
-{
-	unsigned long pfn;
-	unsigned int n;
-
-	for_each_slice_block(id, n, pfn) {
-		if (get_pageblock_migratetype(pfn_to_page(pfn)) !=
-		    MIGRATE_MOVABLE)
-			return false;
-	}
-	return true;
-}
-
 /*
- * Pages neither free nor on the LRU lists make a slice unreclaimable, by the
- * counters. A few of them, or many where only movable ones should be
- * (hugetlb, zsmalloc, balloon), are worth a look whether they really are
- * unmovable; if not, they are counted as if they were where they will be.
+ * Pages neither free nor on the LRU lists make a slice unreclaimable, unless
+ * none of them was found to block: they are in lists of CPUs and batches, of the
+ * hugetlb pool, zsmalloc or a balloon, and count as if they were where they will
+ * be.
  */
 static void ramslice_count_stragglers(u32 id, const struct ramslice_slice *s,
 				      u32 counters[RAMSLICE_NR_COUNTERS])
 {
 	u32 nr = s->nr_pages - counters[RAMSLICE_FREE] -
 		 counters[RAMSLICE_LRU_ANON] - counters[RAMSLICE_LRU_FILE];
-	struct ramslice_census c;
 
-	if (s->unreclaimable ||
-	    (nr > MAX_STRAGGLERS && !ramslice_all_movable(id)))
-		return;
-	ramslice_take_census(id, &c, RAMSLICE_CACHE_DROP, true);
-	if (c.reason == RAMSLICE_REASON_NONE)
+	if (!s->unreclaimable &&
+	    ramslice_blocker_of(id) == RAMSLICE_REASON_NONE)
 		counters[RAMSLICE_LRU_ANON] += nr;
 }
 
@@ -168,7 +147,7 @@ void ramslice_reserve_free(struct ramslice_reserve *r)
  * @nr_free: set to the page frames that would come from free lists
  * @nr_cache: set to those that would come from cache
  *
- * By the counters as they are now, dearest first, as the search will go.
+ * By what they hold now, dearest first, as the search will go.
  */
 bool ramslice_reserve_has(const struct ramslice_reserve *r, u32 source,
 			  u64 nr_move, bool use_cache, u64 *nr_free,

@@ -84,6 +84,28 @@ static ssize_t driver_timeout_ms_store(struct kobject *kobj,
 static struct kobj_attribute driver_timeout_ms_attr =
 	__ATTR_RW(driver_timeout_ms);
 
+static ssize_t scan_ppm_show(struct kobject *kobj, struct kobj_attribute *attr,
+			     char *buf)
+{
+	return sysfs_emit(buf, "%u\n", READ_ONCE(ramslice_scan_ppm));
+}
+
+static ssize_t scan_ppm_store(struct kobject *kobj, struct kobj_attribute *attr,
+			      const char *buf, size_t len)
+{
+	unsigned int ppm;
+	int err = kstrtouint(buf, 10, &ppm);
+
+	if (err)
+		return err;
+	if (ppm > USEC_PER_SEC)
+		return -ERANGE;
+	WRITE_ONCE(ramslice_scan_ppm, ppm);
+	return len;
+}
+
+static struct kobj_attribute scan_ppm_attr = __ATTR_RW(scan_ppm);
+
 static ssize_t power_driver_show(struct kobject *kobj,
 				 struct kobj_attribute *attr, char *buf)
 {
@@ -110,6 +132,7 @@ static struct attribute *ramslice_attrs[] = {
 	&power_driver_attr.attr,
 	&driver_timeout_ms_attr.attr,
 	&strict_attr.attr,
+	&scan_ppm_attr.attr,
 	NULL
 };
 

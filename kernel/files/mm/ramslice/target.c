@@ -45,21 +45,40 @@ void ramslice_target_init(struct ramslice_target *t, struct ramslice_zone *rz,
  * that spans the end of its zone has blocks of another one, maybe of another
  * node: those are not for this zone's pages.
  */
-static struct ramslice_block *ramslice_target_block(u32 id, unsigned long pfn)
+static bool ramslice_target_block(u32 id, unsigned long pfn)
 {
 	struct page *page = pfn_to_online_page(pfn);
 
-	if (!page || page_zone(page) != ramslice_slices[id].rz->zone ||
-	    get_pageblock_migratetype(page) != MIGRATE_MOVABLE)
-		return NULL;
-	return ramslice_block(pfn);
+	return page && page_zone(page) == ramslice_slices[id].rz->zone &&
+	       get_pageblock_migratetype(page) == MIGRATE_MOVABLE;
+}
+
+/* Of the kind, and not known to have fewer free pages than that? */
+static bool ramslice_may_have_free(u32 id, unsigned long pfn, u16 nr_pages)
+{
+	return ramslice_target_block(id, pfn) &&
+	       (ramslice_block_touched(pfn) ||
+		READ_ONCE(ramslice_block(pfn)->count[RAMSLICE_FREE]) >= nr_pages);
+}
+
+static u64 ramslice_block_cache(unsigned long pfn)
+{
+	const struct ramslice_block *block = ramslice_block(pfn);
+	u32 counters[RAMSLICE_NR_COUNTERS];
+	unsigned int c;
+
+	for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
+		counters[c] = READ_ONCE(block->count[c]);
+	return ramslice_nr_drop(counters);
 }
 
 /**
- * ramslice_target_room - what a slice could take, by its counters
+ * ramslice_target_room - what a slice could take
  * @id: the slice
  * @nr_free: set to the free page frames
  * @nr_cache: set to those that dropping clean page cache would give
+ *
+ * Reads again what was touched. May sleep.
  */
 void ramslice_target_room(u32 id, u64 *nr_free, u64 *nr_cache)
 {
@@ -68,17 +87,12 @@ void ramslice_target_room(u32 id, u64 *nr_free, u64 *nr_cache)
 
 	*nr_free = 0;
 	*nr_cache = 0;
+	ramslice_scan_slice(id, RAMSLICE_ANY_AGE);
 	for_each_slice_block(id, n, pfn) {
-		struct ramslice_block *block = ramslice_target_block(id, pfn);
-		u32 counters[RAMSLICE_NR_COUNTERS];
-		unsigned int c;
-
-		if (!block)
+		if (!ramslice_target_block(id, pfn))
 			continue;
-		for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
-			counters[c] = max(atomic_read(&block->count[c]), 0);
-		*nr_free += counters[RAMSLICE_FREE];
-		*nr_cache += ramslice_nr_drop(counters);
+		*nr_free += READ_ONCE(ramslice_block(pfn)->count[RAMSLICE_FREE]);
+		*nr_cache += ramslice_block_cache(pfn);
 	}
 }
 
@@ -121,17 +135,6 @@ static bool ramslice_take_block(struct ramslice_target *t, u32 id,
 	}
 	spin_unlock_irq(&zone->lock);
 	return more;
-}
-
-/* By its counters: looking for cache page by page costs as much as a page. */
-static bool ramslice_has_cache(const struct ramslice_block *block)
-{
-	u32 counters[RAMSLICE_NR_COUNTERS];
-	unsigned int c;
-
-	for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
-		counters[c] = max(atomic_read(&block->count[c]), 0);
-	return ramslice_nr_drop(counters);
 }
 
 /* Goes on where it stopped in this block the last time. */
@@ -218,21 +221,20 @@ void ramslice_target_fill(struct ramslice_target *t, unsigned long nr_pages)
 	while (!t->dry && t->nr_free < (t->dropping ? min(nr_pages, DROP_BATCH) :
 						      nr_pages)) {
 		u32 id = ramslice_destination(t);
-		struct ramslice_block *block;
 		unsigned long before = t->nr_free, dropped = 0, pfn;
 
 		if (id == RAMSLICE_NO_ID)
 			break;
 		pfn = ramslice_geom_block(&ramslice_geom, id, t->block);
-		block = ramslice_target_block(id, pfn);
-		if (block && t->dropping && ramslice_has_cache(block))
+		/* Looking for cache page by page costs as much as a page */
+		if (t->dropping && ramslice_target_block(id, pfn) &&
+		    (ramslice_block_touched(pfn) || ramslice_block_cache(pfn)))
 			dropped = ramslice_drop_some(t, pfn);
 		if (!dropped || t->offset >= pageblock_nr_pages) {
 			t->block++;
 			t->offset = 0;
 		}
-		if (!block || (t->dropping ? !dropped :
-			       atomic_read(&block->count[RAMSLICE_FREE]) <= 0))
+		if (t->dropping ? !dropped : !ramslice_may_have_free(id, pfn, 1))
 			continue;
 		/* At the watermark only what is dropped makes room */
 		if (!ramslice_take_block(t, id, pfn,
@@ -265,13 +267,10 @@ static void ramslice_fill_large(struct ramslice_target *t, unsigned int order)
 		for (; t->large_block < ramslice_geom.nr_blocks;
 		     t->large_block++) {
 			unsigned long before = t->nr_free, pfn;
-			struct ramslice_block *block;
 
 			pfn = ramslice_geom_block(&ramslice_geom, id,
 						  t->large_block);
-			block = ramslice_target_block(id, pfn);
-			if (!block || atomic_read(&block->count[RAMSLICE_FREE]) <
-				      1 << order)
+			if (!ramslice_may_have_free(id, pfn, 1 << order))
 				continue;
 			if (!ramslice_take_block(t, id, pfn, order) ||
 			    t->nr_free > before)

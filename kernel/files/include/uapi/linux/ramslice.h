@@ -163,6 +163,7 @@ struct ramslice_zone_info {
 #define RAMSLICE_SLICE_BACKOFF		(1U << 1) /* failed lately: @reason */
 #define RAMSLICE_SLICE_UNMOVABLE	(1U << 2) /* counters show pages off the LRU */
 #define RAMSLICE_SLICE_HELD		(1U << 3) /* offline, and wakes only by hand */
+#define RAMSLICE_SLICE_STALE		(1U << 4) /* pages came or went since it was read */
 
 /**
  * struct ramslice_slice_info - one slice in a snapshot
@@ -175,9 +176,11 @@ struct ramslice_zone_info {
  * @nr_pages:  page frames with memory
  * @price:     Eq 3.3, in units of 100 cycles, each mapped page counted once.
  *             Holds the offset for unreclaimable slices if any of @flags is set
- * @counters:  enum ramslice_counter, in pages
+ * @counters:  enum ramslice_counter, in pages, as they were when read last
  * @retry_ms:  time until a slice that failed is tried again
- * @reserved:  0
+ * @age_ms:    time since all of the slice was read; ~0U if it never was
+ *
+ * Whether a slice is wholly free is true whatever its age.
  */
 struct ramslice_slice_info {
 	__u32 id;
@@ -190,18 +193,29 @@ struct ramslice_slice_info {
 	__u64 price;
 	__u32 counters[RAMSLICE_NR_COUNTERS];
 	__u32 retry_ms;
-	__u32 reserved;
+	__u32 age_ms;
 };
+
+/* Flags of a snapshot. */
+#define RAMSLICE_SNAPSHOT_FRESH		(1U << 0) /* read memory first, within @limit_ms */
+
+/* What 0 stands for in @limit_ms. */
+#define RAMSLICE_SNAPSHOT_LIMIT_MS	10U
 
 /**
  * struct ramslice_snapshot - all slices at one moment
  * @size:       in: bytes of this structure
  * @entry_size: in: bytes between rows; out: bytes the kernel filled of each
  * @nr:         in: rows that fit at @slices; out: rows there are
- * @flags:      in: must be 0
+ * @flags:      in: RAMSLICE_SNAPSHOT_*
  * @slices:     in: address of an array of struct ramslice_slice_info
  * @event_seq:  out: state changes so far; no state changed between the rows
- * @time_ns:    out: CLOCK_MONOTONIC at the start
+ * @time_ns:    out: CLOCK_MONOTONIC when the rows were filled
+ * @limit_ms:   in: with RAMSLICE_SNAPSHOT_FRESH, the most time that reading may
+ *              take; 0: RAMSLICE_SNAPSHOT_LIMIT_MS. What it does not reach is
+ *              older than that, as @age_ms says, and read first the next time
+ * @max_age_ms: in: with RAMSLICE_SNAPSHOT_FRESH: slices that were read later than
+ *              this ago, and had no pages come or go, are not read again
  *
  * Fails with -ENOSPC, @nr set and nothing written, when the rows do not fit.
  */
@@ -213,6 +227,8 @@ struct ramslice_snapshot {
 	__u64 slices;
 	__u64 event_seq;
 	__u64 time_ns;
+	__u32 limit_ms;
+	__u32 max_age_ms;
 };
 
 /* What a request does. */

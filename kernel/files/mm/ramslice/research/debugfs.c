@@ -56,13 +56,8 @@ static u32 ramslice_count_empty(struct ramslice_zone *rz)
 
 	down_read(&ramslice_table_sem);
 	for_each_zone_slice(rz, id, s) {
-		u32 counters[RAMSLICE_NR_COUNTERS];
-
-		if (s->state != RAMSLICE_ONLINE)
-			continue;
-		ramslice_count_slice(id, counters);
-		nr += counters[RAMSLICE_FREE] && counters[RAMSLICE_FREE] ==
-					      s->nr_pages;
+		if (s->state == RAMSLICE_ONLINE)
+			nr += ramslice_slice_empty(id);
 	}
 	up_read(&ramslice_table_sem);
 	return nr;
@@ -125,6 +120,7 @@ static int all_show(struct seq_file *m, void *unused)
 		u64 wide[RAMSLICE_NR_COUNTERS];
 		unsigned int c;
 
+		ramslice_scan_slice(id, 0);
 		ramslice_count_slice(id, counters);
 		for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
 			wide[c] = counters[c];
@@ -153,6 +149,7 @@ static int summary_show(struct seq_file *m, void *unused)
 	for_each_zone_slice(rz, id, s) {
 		u32 counters[RAMSLICE_NR_COUNTERS];
 
+		ramslice_scan_slice(id, 0);
 		ramslice_count_slice(id, counters);
 		for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
 			sum[c] += counters[c];
@@ -175,6 +172,7 @@ static int reserve_show(struct seq_file *m, void *unused)
 
 	if (mutex_lock_interruptible(&ramslice_mutex))
 		return -ERESTARTSYS;
+	ramslice_scan_zone(rz, 0, U64_MAX, jiffies + MAX_JIFFY_OFFSET);
 	err = ramslice_reserve_build(&r, rz, RAMSLICE_CACHE_DROP, false);
 	mutex_unlock(&ramslice_mutex);
 	if (err)

@@ -46,7 +46,9 @@ PRICES = [
     "alloc_buddy", "alloc_cache",
 ]
 PER_SLICE, KEEP_CACHE, IGNORE_BACKOFF, DRY_RUN, AUTO_CACHE, HOLD = (1 << n for n in range(6))
-UNRECLAIMABLE, BACKOFF, UNMOVABLE, HELD = (1 << n for n in range(4))
+UNRECLAIMABLE, BACKOFF, UNMOVABLE, HELD, STALE = (1 << n for n in range(5))
+# Of a snapshot
+FRESH = 1
 # Flags of a run of pages
 DROP, LRU, DIRTY, WRITEBACK, BUFFERS, SWAPCACHE, UNEVICTABLE, MLOCKED, KSM, PINNED, RUN_HWPOISON = (
     1 << n for n in range(11)
@@ -147,7 +149,7 @@ class Slice(Struct):
         ("price", u64),
         ("counters", u32 * len(COUNTERS)),
         ("retry_ms", u32),
-        ("reserved", u32),
+        ("age_ms", u32),
     ]
 
     def counter(self, name):
@@ -163,6 +165,8 @@ class Snapshot(Struct):
         ("slices", u64),
         ("event_seq", u64),
         ("time_ns", u64),
+        ("limit_ms", u32),
+        ("max_age_ms", u32),
     ]
 
 
@@ -272,12 +276,15 @@ class Device:
     def zones(self):
         return [self._call(IOC_ZONE, Zone(index=i)) for i in range(self.info().nr_zones)]
 
-    def snapshot(self):
-        """All slices at one moment, as a list of Slice."""
+    def snapshot(self, flags=FRESH, limit_ms=60_000):
+        """All slices, as a list of Slice, read just now if FRESH."""
         nr = self.info().nr_slices
         while True:
             rows = (Slice * max(nr, 1))()
-            snap = Snapshot(entry_size=ctypes.sizeof(Slice), nr=nr, slices=ctypes.addressof(rows))
+            snap = Snapshot(
+                entry_size=ctypes.sizeof(Slice), nr=nr, slices=ctypes.addressof(rows),
+                flags=flags, limit_ms=limit_ms,
+            )
             try:
                 self._call(IOC_SNAPSHOT, snap)
             except OSError as error:
@@ -350,19 +357,9 @@ def zone_folders():
     return sorted(p.parent for p in debugfs().glob("node*/*/stats"))
 
 
-def verify(patience=300):
-    """Has the kernel recount everything; raises AccountingError on a difference."""
-    path = debugfs() / "verify"
-    until = time.monotonic() + patience
-    while True:
-        try:
-            text = path.read_text()
-            break
-        except OSError as error:
-            # A process did not freeze in time.
-            if error.errno != errno.EBUSY or time.monotonic() > until:
-                raise
-            time.sleep(0.2)
+def verify():
+    """Has the kernel compare its summaries with the free lists; raises AccountingError."""
+    text = (debugfs() / "verify").read_text()
     if not text.splitlines() or not text.splitlines()[-1].startswith("true:"):
         raise AccountingError(text)
     return text.strip()

@@ -26,8 +26,8 @@ def ioctl(fd, number, argument):
 class Ioctls(harness.RamsliceTest):
     """Structures as bytes, so that they can be invalid."""
 
-    SIZES = {dev.IOC_INFO: 120, dev.IOC_ZONE: 112, dev.IOC_SNAPSHOT: 40, dev.IOC_REQUEST: 128}
-    FIRST_SIZES = SIZES | {dev.IOC_INFO: 112, dev.IOC_ZONE: 96}
+    SIZES = {dev.IOC_INFO: 120, dev.IOC_ZONE: 112, dev.IOC_SNAPSHOT: 48, dev.IOC_REQUEST: 128}
+    FIRST_SIZES = SIZES | {dev.IOC_INFO: 112, dev.IOC_ZONE: 96, dev.IOC_SNAPSHOT: 40}
 
     def valid(self, number):
         """Bytes of a valid request that changes nothing."""
@@ -59,7 +59,7 @@ class Ioctls(harness.RamsliceTest):
         self.rows = bytearray(b"\xaa" * max(nr, 1) * max(entry_size, 1))
         self.keep = (ctypes.c_char * len(self.rows)).from_buffer(self.rows)
         return dev.Snapshot(
-            size=40, nr=nr, entry_size=entry_size, slices=ctypes.addressof(self.keep), **fields
+            size=48, nr=nr, entry_size=entry_size, slices=ctypes.addressof(self.keep), **fields
         )
 
     def test_sizes_below_the_first_versions_are_refused(self):
@@ -168,7 +168,7 @@ class Ioctls(harness.RamsliceTest):
             snap = self.snapshot(room)
             buffer = bytearray(snap)
             self.assertEqual(ioctl(self.device.fd, dev.IOC_SNAPSHOT, buffer), errno.ENOSPC)
-            self.assertEqual(struct.unpack_from("4I", buffer), (40, 72, nr, 0))
+            self.assertEqual(struct.unpack_from("4I", buffer), (48, 72, nr, 0))
             self.assertEqual(set(self.rows), {0xAA})
         snap = self.snapshot(nr)
         self.call(dev.IOC_SNAPSHOT, bytearray(snap))
@@ -177,10 +177,9 @@ class Ioctls(harness.RamsliceTest):
         nr = self.device.info().nr_slices
         snap = self.snapshot(nr, entry_size=80)
         buffer = self.call(dev.IOC_SNAPSHOT, bytearray(snap))
-        self.assertEqual(struct.unpack_from("4I", buffer), (40, 72, nr, 0))
+        self.assertEqual(struct.unpack_from("4I", buffer), (48, 72, nr, 0))
         for i in range(nr):
             row = dev.Slice.from_buffer_copy(self.rows, i * 80)
-            self.assertEqual(row.reserved, 0)
             self.assertEqual(self.rows[i * 80 + 72:i * 80 + 80], b"\xaa" * 8)
         self.assertEqual(
             struct.unpack_from("I", self.rows, 80 * (nr - 1))[0], self.device.snapshot()[-1].id
@@ -192,7 +191,7 @@ class Ioctls(harness.RamsliceTest):
             {"entry_size": 71},
             {"entry_size": 0},
             {"entry_size": PAGE + 1},
-            {"flags": 1},
+            {"flags": 2},
             {"flags": 1 << 31},
         ):
             snap = self.snapshot(nr)

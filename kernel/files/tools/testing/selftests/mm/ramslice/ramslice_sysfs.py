@@ -31,6 +31,7 @@ class Sysfs(harness.RamsliceTest):
             "power_driver",
             "driver_timeout_ms",
             "strict",
+            "scan_ppm",
             "price",
             "placement",
         }

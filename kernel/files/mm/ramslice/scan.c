@@ -1,0 +1,655 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What pageblocks hold, as they were when they were read last.
+ *
+ * Nothing counts pages as they come and go. A pageblock is read page by page,
+ * without locks and mostly without references, and its summary is kept. Where
+ * the allocator takes pages out of its free lists or puts them there, it notes
+ * in a byte that the pageblock was touched (ramslice_touch()), and its summary
+ * is a guess from then on. Whether all of a pageblock is free can be seen from
+ * the head of the free block, so that empty slices are known exactly.
+ *
+ * A worker for each zone reads what was touched, and the rest little by little:
+ * pages are mapped, dirtied and put on LRU lists without a touch.
+ *
+ * How each counter is read here is its definition:
+ *
+ *   free		pages of free blocks
+ *   lru_anon, lru_file	pages of folios with PG_lru, by PG_swapbacked
+ *   anon_mapped	pages of anonymous folios with a mapping of their own
+ *			or of the whole folio
+ *   file_mapped	the same of all other pages that have one, the vdso's
+ *			included
+ *   file		pages of folios in a page cache tree; not hugetlb, not
+ *			the swap cache
+ *   shmem		of these, PG_swapbacked
+ *   dirty		of the others, PG_dirty
+ *   writeback		pages of folios with PG_writeback
+ *   huge		pages on the LRU lists in folios of a pageblock or more
+ */
+
+#include <linux/hugetlb.h>
+#include <linux/mm_inline.h>
+#include <linux/page-flags.h>
+#include <linux/sched/clock.h>
+#include <linux/slab.h>
+#include "../internal.h"
+#include "internal.h"
+
+/* What the worker may use of a CPU for all zones of a node, in millionths. */
+u32 ramslice_scan_ppm = 1000;
+/* It works for so long at a time, half of it on what was touched. */
+#define SCAN_BURST_NS	NSEC_PER_MSEC
+/* What was read later than this ago need not be read again, unless touched. */
+#define SCAN_MAX_AGE	(10 * HZ)
+
+/* --- pageblocks ------------------------------------------------------------ */
+
+/* NULL if the zone does not have the pageblock. */
+static u8 *ramslice_touched_byte(const struct ramslice_blocks *b,
+				 unsigned long nr)
+{
+	return nr - b->first < b->nr ? (u8 *)b->touched + nr : NULL;
+}
+
+static void ramslice_free_blocks(struct ramslice_blocks *b)
+{
+	if (!b)
+		return;
+	kvfree((u8 *)b->touched + b->first);
+	kvfree(b->block);
+	kfree(b);
+}
+
+static struct ramslice_blocks *ramslice_new_blocks(unsigned long first,
+						   unsigned long nr)
+{
+	struct ramslice_blocks *b = kzalloc(sizeof(*b), GFP_KERNEL);
+	u8 *touched;
+
+	BUILD_BUG_ON(pageblock_nr_pages > U16_MAX);
+	if (!b)
+		return NULL;
+	touched = kvmalloc(nr, GFP_KERNEL);
+	b->block = kvcalloc(nr, sizeof(*b->block), GFP_KERNEL);
+	if (!touched || !b->block) {
+		kvfree(touched);
+		kvfree(b->block);
+		kfree(b);
+		return NULL;
+	}
+	/* Nothing has been read yet */
+	memset(touched, 1, nr);
+	b->touched = (unsigned long)touched - first;
+	b->first = first;
+	b->nr = nr;
+	return b;
+}
+
+/**
+ * ramslice_cover_zone - have a summary for each pageblock that a zone spans
+ * @zone: the zone
+ *
+ * Context: before ramslice is enabled, or with ramslice_table_sem held for
+ * writing. May sleep; takes zone->lock.
+ * Return: 0 or -ENOMEM.
+ */
+int ramslice_cover_zone(struct zone *zone)
+{
+	unsigned long first = zone->zone_start_pfn >> pageblock_order;
+	unsigned long end = DIV_ROUND_UP(zone_end_pfn(zone),
+					 pageblock_nr_pages);
+	struct ramslice_blocks *old = zone->ramslice_blocks, *b;
+
+	if (old && first >= old->first && end <= old->first + old->nr)
+		return 0;
+	if (old) {
+		first = min(first, old->first);
+		end = max(end, old->first + old->nr);
+	}
+	b = ramslice_new_blocks(first, end - first);
+	if (!b)
+		return -ENOMEM;
+	if (old)
+		memcpy(b->block + (old->first - first), old->block,
+		       array_size(old->nr, sizeof(*b->block)));
+	/* What was touched meanwhile counts as touched, as all does */
+	spin_lock_irq(&zone->lock);
+	zone->ramslice_blocks = b;
+	spin_unlock_irq(&zone->lock);
+	ramslice_free_blocks(old);
+	return 0;
+}
+
+int __init ramslice_blocks_init(void)
+{
+	struct zone *zone;
+	int err = 0;
+
+	for_each_populated_zone(zone)
+		err = err ?: ramslice_cover_zone(zone);
+	return err;
+}
+
+/* Of a page frame that has memory. */
+struct ramslice_block *ramslice_block(unsigned long pfn)
+{
+	struct ramslice_blocks *b = page_zone(pfn_to_page(pfn))->ramslice_blocks;
+
+	return &b->block[(pfn >> pageblock_order) - b->first];
+}
+
+/* Of a page frame that has memory: is its pageblock's summary a guess? */
+bool ramslice_block_touched(unsigned long pfn)
+{
+	struct ramslice_blocks *b = page_zone(pfn_to_page(pfn))->ramslice_blocks;
+
+	return READ_ONCE(*ramslice_touched_byte(b, pfn >> pageblock_order));
+}
+
+/**
+ * ramslice_block_free - is all of a pageblock in the free lists?
+ * @pfn: its first page frame, which has memory
+ *
+ * Context: any. Exact with zone->lock held, otherwise of some moment.
+ */
+bool ramslice_block_free(unsigned long pfn)
+{
+	unsigned int order;
+
+	for (order = pageblock_order; order <= MAX_PAGE_ORDER; order++) {
+		struct page *head = pfn_to_page(round_down(pfn, 1UL << order));
+
+		if (PageBuddy(head) && buddy_order_unsafe(head) >= order)
+			return true;
+	}
+	return false;
+}
+
+/* --- reading --------------------------------------------------------------- */
+
+/**
+ * struct ramslice_reading - what a pageblock is found to hold
+ * @count: pages by enum ramslice_counter
+ * @nr_blocking: pages that can be neither dropped nor moved
+ * @blocker: page frame of the first of them
+ */
+struct ramslice_reading {
+	u16 count[RAMSLICE_NR_COUNTERS];
+	u16 nr_blocking;
+	unsigned long blocker;
+};
+
+static enum ramslice_reason ramslice_ask_page(struct page *page)
+{
+	struct folio *folio = folio_get_nontail_page(page);
+	enum ramslice_reason reason;
+
+	if (!folio)
+		return ramslice_frame_blocks(page);
+	reason = ramslice_folio_blocks(folio);
+	folio_put(folio);
+	return reason;
+}
+
+/* Is it so unlike other pages on the LRU lists that it may have to stay? */
+static bool ramslice_may_block(struct folio *folio, unsigned long flags)
+{
+	if (!(flags & BIT(PG_lru)) || flags & BIT(PG_unevictable))
+		return true;
+#ifdef CONFIG_MEMORY_FAILURE
+	if (flags & BIT(PG_hwpoison))
+		return true;
+#endif
+	return flags & BIT(PG_head) ?
+	       atomic_read(&folio->_pincount) > 0 :
+	       page_ref_count(&folio->page) >= GUP_PIN_COUNTING_BIAS;
+}
+
+/* Of a folio's @nr pages, those with a mapping. */
+static u16 ramslice_nr_mapped(struct folio *folio, unsigned long flags, u16 nr)
+{
+	if (!(flags & BIT(PG_head)))
+		return atomic_read(&folio->_mapcount) >= 0;
+	if (atomic_read(&folio->_entire_mapcount) >= 0)
+		return nr;
+	return min_t(unsigned int, nr, FOLIO_PAGES_MAPPED &
+		     atomic_read(&folio->_nr_pages_mapped));
+}
+
+static void ramslice_read_folio(struct ramslice_reading *r, struct folio *folio,
+				unsigned long flags, u16 nr)
+{
+	unsigned long mapping = (unsigned long)READ_ONCE(folio->mapping);
+	bool swapbacked = flags & BIT(PG_swapbacked);
+	bool typed = page_has_type(&folio->page);
+
+	if (flags & BIT(PG_lru)) {
+		r->count[swapbacked ? RAMSLICE_LRU_ANON :
+				      RAMSLICE_LRU_FILE] += nr;
+		if (nr == pageblock_nr_pages)
+			r->count[RAMSLICE_HUGE] += nr;
+	}
+	if (flags & BIT(PG_writeback))
+		r->count[RAMSLICE_WRITEBACK] += nr;
+	if (typed)
+		return;
+	if (mapping && !(mapping & PAGE_MAPPING_FLAGS)) {
+		r->count[RAMSLICE_FILE] += nr;
+		if (swapbacked)
+			r->count[RAMSLICE_SHMEM] += nr;
+		else if (flags & BIT(PG_dirty))
+			r->count[RAMSLICE_DIRTY] += nr;
+	}
+	r->count[mapping & PAGE_MAPPING_ANON ? RAMSLICE_ANON_MAPPED :
+					       RAMSLICE_FILE_MAPPED] +=
+		ramslice_nr_mapped(folio, flags, nr);
+}
+
+/*
+ * Returns the number of page frames to go on by, at least 1. What is read may
+ * become another page at any time, so that everything is read once, and sizes
+ * are not believed. Then the pageblock was touched, and is read again.
+ */
+static unsigned int ramslice_read_page(struct ramslice_reading *r,
+				       unsigned long pfn, unsigned int left)
+{
+	struct page *page = pfn_to_page(pfn);
+	struct folio *folio = (struct folio *)page;
+	unsigned long flags = READ_ONCE(page->flags);
+	unsigned int order = 0, nr;
+
+	if (PageBuddy(page)) {
+		order = buddy_order_unsafe(page);
+		nr = order <= MAX_PAGE_ORDER ? min(1U << order, left) : 1;
+		r->count[RAMSLICE_FREE] += nr;
+		return nr;
+	}
+	/* Read with its head, unless that is in another pageblock */
+	if (!PageTail(page)) {
+		if (flags & BIT(PG_head))
+			order = READ_ONCE(folio->_flags_1) & 0xff;
+		nr = order < 31 ? min(1U << order, left) : 1;
+		ramslice_read_folio(r, folio, flags, nr);
+	} else {
+		nr = 1;
+		flags = 0;
+	}
+	if (ramslice_may_block(folio, flags) &&
+	    ramslice_ask_page(page) != RAMSLICE_REASON_NONE) {
+		if (!r->nr_blocking)
+			r->blocker = pfn;
+		r->nr_blocking += nr;
+	}
+	return nr;
+}
+
+static void ramslice_read_block(struct ramslice_reading *r, unsigned long start)
+{
+	unsigned long pfn, end = start + pageblock_nr_pages;
+
+	memset(r, 0, sizeof(*r));
+	if (ramslice_block_free(start)) {
+		r->count[RAMSLICE_FREE] = pageblock_nr_pages;
+		return;
+	}
+	for (pfn = start; pfn < end; )
+		pfn += ramslice_read_page(r, pfn, end - pfn);
+}
+
+/* Under scan_mutex. */
+static void ramslice_keep(struct ramslice_slice *s, struct ramslice_block *b,
+			  const struct ramslice_reading *r)
+{
+	unsigned int c;
+
+	for (c = 0; c < RAMSLICE_NR_COUNTERS; c++) {
+		WRITE_ONCE(s->count[c], s->count[c] + r->count[c] -
+					b->count[c]);
+		WRITE_ONCE(b->count[c], r->count[c]);
+	}
+	if (r->nr_blocking)
+		WRITE_ONCE(s->blocker, r->blocker);
+	WRITE_ONCE(s->nr_blocking,
+		   s->nr_blocking + r->nr_blocking - b->nr_blocking);
+	WRITE_ONCE(b->nr_blocking, r->nr_blocking);
+}
+
+/* --- slices ---------------------------------------------------------------- */
+
+/* First page of each pageblock of a slice that has memory; @n, @pfn as usual. */
+#define for_each_online_block(id, n, pfn, page)				\
+	for_each_slice_block(id, n, pfn)				\
+		if (((page) = pfn_to_online_page(pfn)))
+
+/**
+ * ramslice_slice_empty - is all of a slice in the free lists?
+ * @id: the slice
+ *
+ * Context: a lock that keeps the table of slices.
+ */
+bool ramslice_slice_empty(u32 id)
+{
+	unsigned long pfn;
+	unsigned int n;
+
+	for_each_slice_block(id, n, pfn) {
+		if (!pfn_to_online_page(pfn) || !ramslice_block_free(pfn))
+			return false;
+	}
+	return true;
+}
+
+/**
+ * ramslice_count_slice - the counters of a slice, by its summaries
+ * @id: the slice
+ * @counters: filled with pages
+ */
+void ramslice_count_slice(u32 id, u32 counters[RAMSLICE_NR_COUNTERS])
+{
+	const struct ramslice_slice *s = &ramslice_slices[id];
+	unsigned int c;
+
+	for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
+		counters[c] = READ_ONCE(s->count[c]);
+}
+
+/* Was any of it touched since it was read? Looks at no page. */
+bool ramslice_slice_stale(u32 id)
+{
+	const struct ramslice_slice *s = &ramslice_slices[id];
+	const struct ramslice_blocks *b = s->rz->zone->ramslice_blocks;
+	unsigned long pfn;
+	unsigned int n, nr;
+
+	for (n = 0; (nr = ramslice_geom_run(&ramslice_geom, id, n, &pfn));
+	     n += nr) {
+		unsigned long first = pfn >> pageblock_order;
+		const u8 *touched = ramslice_touched_byte(b, first);
+
+		/* The rest may be another zone's */
+		if (!touched || !ramslice_touched_byte(b, first + nr - 1)) {
+			if (s->unreclaimable)
+				return true;
+			continue;
+		}
+		if (data_race(memchr_inv(touched, 0, nr)))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Without reading it: is it free, or what may it be? What has never been read is
+ * taken for memory that can be moved. Under scan_mutex.
+ */
+static void ramslice_glance_block(struct ramslice_slice *s, struct page *page,
+				  unsigned long pfn)
+{
+	struct ramslice_block *b = ramslice_block(pfn);
+	struct ramslice_reading r = {};
+	unsigned int c;
+
+	if (PageOffline(page)) {
+		ramslice_keep(s, b, &r);
+		return;
+	}
+	if (ramslice_block_free(pfn)) {
+		r.count[RAMSLICE_FREE] = pageblock_nr_pages;
+		ramslice_keep(s, b, &r);
+		return;
+	}
+	if (b->count[RAMSLICE_FREE] < pageblock_nr_pages) {
+		for (c = 0; c < RAMSLICE_NR_COUNTERS; c++) {
+			if (b->count[c])
+				return;
+		}
+		/* Neither free nor on an LRU list, when it was read */
+		if (b->nr_blocking)
+			return;
+	}
+	if (get_pageblock_migratetype(page) == MIGRATE_MOVABLE) {
+		r.count[RAMSLICE_LRU_ANON] = pageblock_nr_pages;
+		r.count[RAMSLICE_ANON_MAPPED] = pageblock_nr_pages;
+	}
+	ramslice_keep(s, b, &r);
+}
+
+/**
+ * ramslice_glance_slice - see which of its pageblocks are free
+ * @id: the slice
+ *
+ * Reads a page or two of each pageblock that was touched.
+ *
+ * Context: a lock that keeps the table of slices. May sleep.
+ */
+void ramslice_glance_slice(u32 id)
+{
+	struct ramslice_slice *s = &ramslice_slices[id];
+	struct page *page;
+	unsigned long pfn;
+	unsigned int n;
+
+	if (!ramslice_slice_stale(id))
+		return;
+	mutex_lock(&s->rz->scan_mutex);
+	for_each_online_block(id, n, pfn, page) {
+		if (ramslice_block_touched(pfn))
+			ramslice_glance_block(s, page, pfn);
+	}
+	mutex_unlock(&s->rz->scan_mutex);
+}
+
+/* Under scan_mutex. */
+static void ramslice_scan_block(struct ramslice_slice *s, struct page *page,
+				unsigned long pfn)
+{
+	struct zone *zone = page_zone(page);
+	u8 *touched = ramslice_touched_byte(zone->ramslice_blocks,
+					    pfn >> pageblock_order);
+	struct ramslice_reading r;
+
+	/* Whoever holds the lock may have changed the lists, and not yet said so */
+	spin_lock_irq(&zone->lock);
+	WRITE_ONCE(*touched, 0);
+	spin_unlock_irq(&zone->lock);
+	ramslice_read_block(&r, pfn);
+	ramslice_keep(s, ramslice_block(pfn), &r);
+}
+
+/**
+ * ramslice_scan_slice - read a slice
+ * @id: the slice; nothing happens unless it is online
+ * @max_age: jiffies; if it was read before that, all of it is read, otherwise
+ *	     what was touched
+ *
+ * Context: a lock that keeps the table of slices. May sleep.
+ */
+void ramslice_scan_slice(u32 id, unsigned long max_age)
+{
+	struct ramslice_slice *s = &ramslice_slices[id];
+	struct page *page;
+	unsigned long pfn;
+	unsigned int n;
+	bool all;
+
+	if (!s->rz || READ_ONCE(s->state) != RAMSLICE_ONLINE)
+		return;
+	all = !READ_ONCE(s->was_read) ||
+	      time_after_eq(jiffies, READ_ONCE(s->read_at) + max_age);
+	if (!all && !ramslice_slice_stale(id))
+		return;
+	mutex_lock(&s->rz->scan_mutex);
+	if (all) {
+		s->read_at = jiffies;
+		s->was_read = true;
+	}
+	for_each_online_block(id, n, pfn, page) {
+		if (all || ramslice_block_touched(pfn)) {
+			ramslice_scan_block(s, page, pfn);
+			cond_resched();
+		}
+	}
+	mutex_unlock(&s->rz->scan_mutex);
+}
+
+/* Its slices from *@next on; true if all of them were read in time. */
+static bool ramslice_scan_from(struct ramslice_zone *rz, u32 *next,
+			       unsigned long max_age, u64 limit_ns,
+			       unsigned long deadline)
+{
+	u64 begun = local_clock();
+	u32 i, nr = rz->end_id > rz->first_id ? rz->end_id - rz->first_id : 0;
+
+	for (i = 0; i < nr; i++) {
+		u32 id = READ_ONCE(*next);
+
+		if (id < rz->first_id || id >= rz->end_id)
+			id = rz->first_id;
+		WRITE_ONCE(*next, id + 1);
+		if (ramslice_slices[id].rz != rz)
+			continue;
+		ramslice_scan_slice(id, max_age);
+		if (local_clock() - begun > limit_ns ||
+		    time_after(jiffies, deadline) || signal_pending(current))
+			return i + 1 == nr;
+		cond_resched();
+	}
+	return true;
+}
+
+/**
+ * ramslice_scan_zone - read a zone's slices, within limits
+ * @rz: the zone
+ * @max_age: as for ramslice_scan_slice()
+ * @limit_ns: end after so much time, or a slice more
+ * @deadline: jiffies; end then, too, or at a signal
+ *
+ * Goes on where it ended when it was called last. What is wholly free is known
+ * in any case.
+ *
+ * Context: a lock that keeps the table of slices. May sleep.
+ * Return: true if all was read.
+ */
+bool ramslice_scan_zone(struct ramslice_zone *rz, unsigned long max_age,
+			u64 limit_ns, unsigned long deadline)
+{
+	u32 *next = max_age == RAMSLICE_ANY_AGE ? &rz->scan_changed :
+						  &rz->scan_all;
+	struct ramslice_slice *s;
+	u32 id;
+
+	if (ramslice_scan_from(rz, next, max_age, limit_ns, deadline))
+		return true;
+	for_each_zone_slice(rz, id, s) {
+		if (READ_ONCE(s->state) == RAMSLICE_ONLINE)
+			ramslice_glance_slice(id);
+		cond_resched();
+	}
+	return false;
+}
+
+/* The slice is switched off: it holds nothing. May sleep. */
+void ramslice_forget_slice(u32 id)
+{
+	struct ramslice_slice *s = &ramslice_slices[id];
+	const struct ramslice_reading nothing = {};
+	unsigned long pfn;
+	unsigned int n;
+
+	mutex_lock(&s->rz->scan_mutex);
+	for_each_slice_block(id, n, pfn)
+		ramslice_keep(s, ramslice_block(pfn), &nothing);
+	mutex_unlock(&s->rz->scan_mutex);
+}
+
+/* A slice that is new to the table. Nothing is read meanwhile. */
+void ramslice_sum_slice(u32 id)
+{
+	struct ramslice_slice *s = &ramslice_slices[id];
+	struct page *page;
+	unsigned long pfn;
+	unsigned int n, c;
+
+	memset(s->count, 0, sizeof(s->count));
+	s->nr_blocking = 0;
+	for_each_online_block(id, n, pfn, page) {
+		const struct ramslice_block *b = ramslice_block(pfn);
+
+		for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
+			s->count[c] += b->count[c];
+		s->nr_blocking += b->nr_blocking;
+	}
+}
+
+/**
+ * ramslice_blocker_of - what keeps a slice on, if its blocking page is known
+ * @id: the slice, online
+ *
+ * Reads one page.
+ *
+ * Context: a lock that keeps the table of slices. May sleep.
+ * Return: the reason, or RAMSLICE_REASON_NONE if nothing was found to block, or
+ * what did no longer does.
+ */
+enum ramslice_reason ramslice_blocker_of(u32 id)
+{
+	const struct ramslice_slice *s = &ramslice_slices[id];
+	unsigned long pfn = READ_ONCE(s->blocker);
+	struct page *page;
+
+	if (!READ_ONCE(s->nr_blocking))
+		return RAMSLICE_REASON_NONE;
+	page = pfn_to_online_page(pfn);
+	if (!page || ramslice_geom_slice(&ramslice_geom, pfn) != id ||
+	    PageBuddy(page))
+		return RAMSLICE_REASON_NONE;
+	return ramslice_ask_page(page);
+}
+
+/* --- the worker ------------------------------------------------------------ */
+
+/* How long to pause after @spent_ns of work, for the zone's part of the share. */
+static unsigned long ramslice_scan_pause(const struct ramslice_zone *rz,
+					 u64 spent_ns)
+{
+	u64 node = node_present_pages(zone_to_nid(rz->zone));
+	u64 ppm = READ_ONCE(ramslice_scan_ppm) * (u64)rz->zone->present_pages;
+
+	ppm = max(div64_u64(ppm, max(node, 1ULL)), 1ULL);
+	return max(nsecs_to_jiffies(div64_u64(spent_ns * USEC_PER_SEC, ppm)),
+		   HZ / 10UL);
+}
+
+static void ramslice_scan(struct work_struct *work)
+{
+	struct ramslice_zone *rz = container_of(to_delayed_work(work),
+						struct ramslice_zone,
+						scan_work);
+	unsigned long deadline = jiffies + HZ;
+	u64 begun = local_clock(), spent;
+
+	if (!READ_ONCE(ramslice_scan_ppm)) {
+		queue_delayed_work(system_unbound_wq, &rz->scan_work, HZ);
+		return;
+	}
+	down_read(&ramslice_table_sem);
+	ramslice_scan_from(rz, &rz->scan_changed, RAMSLICE_ANY_AGE,
+			   SCAN_BURST_NS / 2, deadline);
+	spent = local_clock() - begun;
+	/* Not at once again where there is little */
+	ramslice_scan_from(rz, &rz->scan_all, SCAN_MAX_AGE,
+			   SCAN_BURST_NS - min(spent, SCAN_BURST_NS / 2),
+			   deadline);
+	up_read(&ramslice_table_sem);
+	queue_delayed_work(system_unbound_wq, &rz->scan_work,
+			   ramslice_scan_pause(rz, local_clock() - begun));
+}
+
+/* For a zone that appears. It does not wake a CPU that sleeps. */
+void ramslice_scan_begin(struct ramslice_zone *rz)
+{
+	mutex_init(&rz->scan_mutex);
+	INIT_DEFERRABLE_WORK(&rz->scan_work, ramslice_scan);
+	queue_delayed_work(system_unbound_wq, &rz->scan_work, HZ);
+}
