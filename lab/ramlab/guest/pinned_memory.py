@@ -30,6 +30,7 @@ SYS_IO_URING_SETUP, SYS_IO_URING_REGISTER = 425, 427
 REGISTER_BUFFERS, UNREGISTER_BUFFERS = 0, 1
 MPOL_BIND, MPOL_INTERLEAVE = 2, 3
 MCL_CURRENT, MCL_ONFAULT = 1, 4
+MLOCK_ONFAULT = 1
 MADV_HWPOISON = 100
 
 
@@ -382,3 +383,10 @@ class PageMovementTest(harness.RamsliceTest):
             (0, 0, 0, 0),
         )
         self.assertEqual((done.price_predicted, done.price_measured), (0, 0))
+
+
+def lock_present(memory):
+    """Locks the pages that are present."""
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory.map))
+    if libc.mlock2(ctypes.c_void_p(address), ctypes.c_size_t(memory.bytes), MLOCK_ONFAULT):
+        raise OSError(ctypes.get_errno(), "mlock2")

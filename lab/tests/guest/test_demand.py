@@ -13,7 +13,7 @@ import subprocess
 import threading
 from pathlib import Path
 
-from ramlab.guest import harness, pinned_memory
+from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.demand import DemandTest, prepare
 from ramlab.guest.harness import MIB, PAGE, Child, Memory, check_contents
@@ -22,7 +22,6 @@ from ramlab.pytest_vm import vm
 # Size of files in MiB: far more than compaction leaves awake.
 FILE = 400
 MADV_PAGEOUT = 21
-MLOCK_ONFAULT = 1
 
 pytestmark = vm(mem="2G", disk="1G", append="ramslice=32M")
 
@@ -206,13 +205,6 @@ class StreamsByGeneration(Streams):
         cls.addClassCleanup(dev.set_mglru, int(was, 16) & 1)
 
 
-def lock_present(memory):
-    """Locks the pages that are present."""
-    address = ctypes.addressof(ctypes.c_char.from_buffer(memory.map))
-    if harness.libc.mlock2(ctypes.c_void_p(address), ctypes.c_size_t(memory.bytes), MLOCK_ONFAULT):
-        raise OSError(ctypes.get_errno(), "mlock2")
-
-
 class NoDemand(DemandTest):
     compact_first = False
 
@@ -237,33 +229,6 @@ class NoDemand(DemandTest):
             self.assertIn("pswpout", self.moved())
             self.assertEqual(self.moved(["pgsteal_kswapd"]), {})
             self.assert_few_woken("by the group", ["oom_kill"])
-
-    def test_a_huge_page_fault_falls_back_instead_of_waking(self):
-        """Huge faults while only scattered pages are free and some slices are offline."""
-        self.assertEqual(self.device.request("offline_free", max_slices=8).nr_done, 8)
-        # The kernel's compaction would join the small pages, but it leaves locked ones in place
-        with (
-            pinned_memory.setting("/proc/sys/vm/compact_unevictable_allowed", 0),
-            Memory(512) as scattered,
-            Memory(1504, huge=True) as memory,
-        ):
-            lock_present(scattered.touch().punch())
-            zone = max(self.device.zones(), key=lambda zone: zone.free_pages)
-            starts = iter(range(0, memory.bytes, 8 * MIB))
-            for defrag in ("never", "defer"):
-                self.use_defrag(defrag)
-                self.begin()
-                fallbacks = 0
-                while fallbacks < 10 and (start := next(starts, None)) is not None:
-                    memory.touch(1, start, start + 8 * MIB)
-                    fallbacks = self.moved(["thp_fault_fallback"]).get("thp_fault_fallback", 0)
-                free = next(z.free_pages for z in self.device.zones() if z.index == zone.index)
-                self.assertGreater(
-                    free, zone.awake_reserve_pages, "the test used up the small pages"
-                )
-                self.assertGreaterEqual(fallbacks, 10)
-                self.assertEqual(self.woken(), 0)
-                self.assertEqual(len(harness.ids(self.device, dev.OFFLINE)), 8)
 
 
 class Afterwards(DemandTest):

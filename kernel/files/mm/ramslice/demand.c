@@ -5,14 +5,25 @@
  * Called from get_page_from_freelist(), with any lock held that permits an
  * allocation, and from reclaim. An allocation that fails a watermark gets a
  * chunk at once; between the high and the low watermark a thread wakes memory
- * ahead of need. What is no demand (reading ahead, huge pages that are merely
- * welcome) recycles clean page cache or goes without.
+ * ahead of need. What is no demand recycles clean page cache (reading ahead) or
+ * goes without. Huge pages that are merely welcome take what can be woken at
+ * once, and never wait.
+ *
+ * There is one measure of "enough", for allocations, the thread and kswapd alike:
+ * the zone's own watermark check at the awake reserve, for the largest order
+ * that was wanted lately. It leaves out what not everybody may have: free pages of
+ * CMA, and those kept for atomic allocations of high orders.
  */
 
 #include <linux/kthread.h>
 #include <linux/swap.h>
 #include "../internal.h"
 #include "internal.h"
+
+/* How long an order that was wanted is kept awake for those that cannot wait. */
+#define ORDER_TIME	(10 * HZ)
+/* A thread that found nothing to do is not woken again ahead of need for so long. */
+#define CALM_TIME	HZ
 
 /* Pages that a stream recycles in one go. */
 #define RECYCLE_BATCH	256UL
@@ -51,34 +62,87 @@ void ramslice_kick(struct ramslice_zone *rz)
 	wake_up(&ramslice_thread_wait);
 }
 
-/*
- * A large order that its caller would like but does well without: it neither
- * reclaims nor is it urgent (THP faults, slab and network buffers). And, of
- * any order, what may not even wake kswapd: its caller may hold the run
- * queue's lock or a timer base's, under which no task can be woken.
+/**
+ * ramslice_want_of - how much an allocation wants memory to be woken
+ * @gfp: its flags
+ * @order: its order
+ *
+ * Of any order, what may not even wake kswapd may hold the run queue's lock or a
+ * timer base's, under which no task can be woken; but no page of a program is
+ * allocated there, and a huge one is welcome. Other large orders that their
+ * callers would like, but do well without, neither reclaim nor are they urgent
+ * (slab and network buffers).
  */
-bool ramslice_opportunistic(gfp_t gfp, unsigned int order)
+enum ramslice_want ramslice_want_of(gfp_t gfp, unsigned int order)
 {
+	if (order && (gfp & __GFP_MOVABLE) && !(gfp & __GFP_DIRECT_RECLAIM))
+		return RAMSLICE_WANTS_AT_ONCE;
 	if (!(gfp & __GFP_RECLAIM))
-		return true;
-	return order && !(gfp & (__GFP_DIRECT_RECLAIM | __GFP_HIGH)) &&
-	       (gfp & __GFP_NOWARN) &&
-	       (gfp & (__GFP_NORETRY | __GFP_NOMEMALLOC));
+		return RAMSLICE_WANTS_NOTHING;
+	if (order && !(gfp & (__GFP_DIRECT_RECLAIM | __GFP_HIGH)) &&
+	    (gfp & __GFP_NOWARN) &&
+	    (gfp & (__GFP_NORETRY | __GFP_NOMEMALLOC)))
+		return RAMSLICE_WANTS_NOTHING;
+	return RAMSLICE_WANTS_IT;
 }
+
+/*
+ * Is enough of a zone awake for allocations of an order? The one measure. What
+ * lower zones keep from others is in the reserve.
+ */
+static bool ramslice_enough(struct zone *zone, unsigned int order)
+{
+	return zone_watermark_ok(zone, order, ramslice_awake_reserve(zone), 0,
+				 0);
+}
+
+/* A zone's largest order that was wanted lately. */
+static unsigned int ramslice_wanted_order(const struct ramslice_zone *rz)
+{
+	return time_before(jiffies, READ_ONCE(rz->wanted_until)) ?
+	       READ_ONCE(rz->wanted_order) : 0;
+}
+
+/**
+ * struct ramslice_asked - an allocation that failed
+ * @zone: the zone
+ * @order: its order
+ * @mark: the watermark that it failed; ULONG_MAX: it has enough, but not of the
+ *	  right kind
+ * @highest_zoneidx: the highest zone it may use
+ * @alloc_flags: ALLOC_*
+ * @nr_released: chunks that the zone had been given when it failed
+ */
+struct ramslice_asked {
+	struct zone *zone;
+	unsigned int order;
+	unsigned long mark;
+	int highest_zoneidx;
+	unsigned int alloc_flags;
+	unsigned long nr_released;
+};
 
 /*
  * May the allocation go on? By its own measure: by any other, it would come
  * back here for ever, or take what others were promised. One that has enough,
- * but not of the right kind (ULONG_MAX), hopes that more is of it.
+ * but not of the right kind, tries each chunk that comes.
  */
-static bool ramslice_has_grown(struct zone *zone, unsigned int order,
-			       unsigned long mark, int highest_zoneidx,
-			       unsigned int alloc_flags, unsigned long before)
+static bool ramslice_has_grown(const struct ramslice_zone *rz,
+			       const struct ramslice_asked *a)
 {
-	if (mark == ULONG_MAX)
-		return zone_page_state(zone, NR_FREE_PAGES) > before;
-	return zone_watermark_ok(zone, order, mark, highest_zoneidx,
-				 alloc_flags);
+	if (a->mark == ULONG_MAX)
+		return READ_ONCE(rz->nr_released) != a->nr_released;
+	return zone_watermark_ok(a->zone, a->order, a->mark,
+				 a->highest_zoneidx, a->alloc_flags);
+}
+
+/* It may go on, or the thread has nothing left to do about it. */
+static bool ramslice_waited_enough(const struct ramslice_zone *rz,
+				   const struct ramslice_asked *a)
+{
+	return ramslice_has_grown(rz, a) ||
+	       !ramslice_zone_wakeable_pages(a->zone) ||
+	       (!smp_load_acquire(&rz->kicked) && !READ_ONCE(rz->filling));
 }
 
 /*
@@ -97,8 +161,8 @@ static bool ramslice_take_from_emptying(struct ramslice_zone *rz, gfp_t gfp)
 }
 
 /* Notes for the thread what memory is wanted for: mostly, that goes on. */
-static enum ramslice_place_class ramslice_note_class(struct ramslice_zone *rz,
-						     gfp_t gfp)
+static enum ramslice_place_class ramslice_note(struct ramslice_zone *rz,
+					       gfp_t gfp, unsigned int order)
 {
 	enum ramslice_place_class class = gfp & __GFP_MOVABLE ?
 					  RAMSLICE_PLACE_USER :
@@ -106,6 +170,10 @@ static enum ramslice_place_class ramslice_note_class(struct ramslice_zone *rz,
 
 	if (READ_ONCE(rz->wanted_for) != class)
 		WRITE_ONCE(rz->wanted_for, class);
+	if (order && order >= ramslice_wanted_order(rz)) {
+		WRITE_ONCE(rz->wanted_order, order);
+		WRITE_ONCE(rz->wanted_until, jiffies + ORDER_TIME);
+	}
 	return class;
 }
 
@@ -113,8 +181,15 @@ bool __ramslice_demand(struct zone *zone, gfp_t gfp, unsigned int order,
 		       unsigned long mark, int highest_zoneidx,
 		       unsigned int alloc_flags)
 {
-	unsigned long before = zone_page_state(zone, NR_FREE_PAGES);
+	enum ramslice_want want = ramslice_want_of(gfp, order);
 	struct ramslice_zone *rz = ramslice_zone_of(zone);
+	struct ramslice_asked asked = {
+		.zone = zone,
+		.order = order,
+		.mark = mark,
+		.highest_zoneidx = highest_zoneidx,
+		.alloc_flags = alloc_flags,
+	};
 	unsigned long flags;
 	struct ramslice_chunk c;
 	bool claimed, retried = false;
@@ -122,8 +197,9 @@ bool __ramslice_demand(struct zone *zone, gfp_t gfp, unsigned int order,
 	if (!rz || (!ramslice_zone_wakeable_pages(zone) &&
 		    !READ_ONCE(rz->emptying)))
 		return false;
-	if (ramslice_opportunistic(gfp, order) || !ramslice_may_wake())
+	if (want == RAMSLICE_WANTS_NOTHING || !ramslice_may_wake())
 		return false;
+	asked.nr_released = READ_ONCE(rz->nr_released);
 	/* Emptying a slice is not worth waking one: a huge page of the pool */
 	if (order && READ_ONCE(ramslice_requester) == current)
 		return false;
@@ -131,34 +207,34 @@ bool __ramslice_demand(struct zone *zone, gfp_t gfp, unsigned int order,
 again:
 	spin_lock_irqsave(&ramslice_lock, flags);
 	/* Another CPU may have woken enough for both */
-	if (mark != ULONG_MAX && ramslice_has_grown(zone, order, mark,
-						    highest_zoneidx,
-						    alloc_flags, before)) {
+	if (mark != ULONG_MAX && ramslice_has_grown(rz, &asked)) {
 		spin_unlock_irqrestore(&ramslice_lock, flags);
 		return true;
 	}
-	claimed = ramslice_claim_chunk(rz, &c, ramslice_note_class(rz, gfp));
+	claimed = ramslice_claim_chunk(rz, &c, ramslice_note(rz, gfp, order));
 	spin_unlock_irqrestore(&ramslice_lock, flags);
 
 	if (claimed) {
 		ramslice_release_chunk(&c, true);
 		return true;
 	}
+	if (mark == ULONG_MAX)
+		WRITE_ONCE(rz->wants_chunk, true);
 	ramslice_kick(rz);
+	if (want == RAMSLICE_WANTS_AT_ONCE)
+		return false;
 	if (ramslice_power_wake_sleeps() && ramslice_calls_left() &&
 	    ramslice_zone_wakeable_pages(zone) &&
 	    gfpflags_allow_blocking(gfp) && !(current->flags & PF_MEMALLOC)) {
 		/* The driver sleeps: the thread is at it */
-		if (wait_event_timeout(ramslice_wait,
-				       ramslice_has_grown(zone, order, mark,
-							  highest_zoneidx, alloc_flags,
-							  before), HZ) > 0)
+		wait_event_timeout(ramslice_wait,
+				   ramslice_waited_enough(rz, &asked), HZ);
+		if (ramslice_has_grown(rz, &asked))
 			return true;
 	}
 	if (!ramslice_take_from_emptying(rz, gfp))
 		return false;
-	if (ramslice_has_grown(zone, order, mark, highest_zoneidx, alloc_flags,
-			       before))
+	if (ramslice_has_grown(rz, &asked))
 		return true;
 	/* It went off after all, and can be woken */
 	if (retried)
@@ -171,14 +247,22 @@ void __ramslice_below_high(struct zone *zone, gfp_t gfp, unsigned int order)
 {
 	struct ramslice_zone *rz = ramslice_zone_of(zone);
 
-	if (!rz || ramslice_opportunistic(gfp, order) || (gfp & __GFP_NOWAKE))
+	if (!rz || (gfp & __GFP_NOWAKE) ||
+	    ramslice_want_of(gfp, order) == RAMSLICE_WANTS_NOTHING)
 		return;
+	if (ramslice_enough(zone, order)) {
+		/* Another order set it, of which there is none */
+		if (!order)
+			clear_bit(ZONE_BELOW_HIGH, &zone->flags);
+		return;
+	}
 	if (READ_ONCE(rz->emptying) && READ_ONCE(ramslice_requester) != current)
 		WRITE_ONCE(rz->pressure, true);
-	if (ramslice_zone_wakeable_pages(zone)) {
-		ramslice_note_class(rz, gfp);
+	if (!ramslice_zone_wakeable_pages(zone))
+		return;
+	ramslice_note(rz, gfp, order);
+	if (time_after_eq(jiffies, READ_ONCE(rz->calm_until)))
 		ramslice_kick(rz);
-	}
 }
 
 /*
@@ -211,14 +295,41 @@ void __ramslice_recycle(struct zone *zone, gfp_t gfp)
 	ramslice_drain_local(zone);
 }
 
+/*
+ * The allocator took pages of another kind's pageblock because its own had none,
+ * and wants more to be reclaimed than usual, so that this gets rarer. What wakes
+ * is whole pageblocks: no reclaim is needed, and the boost would stay, as only
+ * kswapd takes it back.
+ */
+static bool ramslice_spare_boost(struct zone *zone)
+{
+	struct ramslice_zone *rz = ramslice_zone_of(zone);
+	unsigned long flags;
+
+	if (!rz || !ramslice_zone_wakeable_pages(zone))
+		return false;
+	if (!ramslice_enough(zone, 0))
+		ramslice_kick(rz);
+	spin_lock_irqsave(&zone->lock, flags);
+	zone->watermark_boost = 0;
+	spin_unlock_irqrestore(&zone->lock, flags);
+	return true;
+}
+
 bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 			      int highest_zoneidx)
 {
+	bool stream = gfp & __GFP_NOWAKE;
 	pg_data_t *pgdat = zone->zone_pgdat;
-	bool demand = !ramslice_opportunistic(gfp, order) &&
-		      !(gfp & __GFP_NOWAKE);
 	bool spare = false;
 	int i;
+
+	/* A fallback that fragments memory boosts a watermark, and asks like this */
+	if (!gfp && !order)
+		return ramslice_spare_boost(zone);
+	/* Streams recycle. What does well without may have memory compacted. */
+	if (!stream && ramslice_want_of(gfp, order) != RAMSLICE_WANTS_IT)
+		return false;
 
 	for (i = 0; i <= highest_zoneidx; i++) {
 		struct zone *z = pgdat->node_zones + i;
@@ -232,20 +343,31 @@ bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 		/* Nothing wakes any more: reclaim has to do */
 		if (ramslice_power_wake_sleeps() && !ramslice_calls_left())
 			continue;
+		/* Waking does not cure it */
+		if (!stream && ramslice_enough(z, order))
+			continue;
 		spare = true;
-		if (demand)
+		if (!stream) {
+			ramslice_note(rz, gfp, order);
 			ramslice_kick(rz);
+		}
 	}
 	return spare;
 }
 
-/* Wakes chunks until the zone has its awake reserve. May sleep. */
+/* Is more to be woken? What asked for one chunk, whatever there is, gets it. */
+static bool ramslice_has_to_fill(struct ramslice_zone *rz)
+{
+	return !ramslice_enough(rz->zone, ramslice_wanted_order(rz)) ||
+	       xchg(&rz->wants_chunk, false);
+}
+
+/* Wakes chunks until enough of the zone is awake. May sleep. */
 static bool ramslice_fill_reserve(struct ramslice_zone *rz)
 {
 	bool woke = false;
 
-	while (zone_page_state(rz->zone, NR_FREE_PAGES) <
-	       ramslice_awake_reserve(rz->zone)) {
+	while (ramslice_has_to_fill(rz)) {
 		struct ramslice_chunk c;
 		bool claimed;
 
@@ -260,15 +382,31 @@ static bool ramslice_fill_reserve(struct ramslice_zone *rz)
 			break;
 		ramslice_release_chunk(&c, true);
 		woke = true;
+		/* Those who wait need not wait for all of it */
+		wake_up_all(&ramslice_wait);
 		cond_resched();
 	}
+	if (!woke)
+		WRITE_ONCE(rz->calm_until, jiffies + CALM_TIME);
 	/* The allocator need not look at us again before it sinks below high */
-	if (woke && zone_watermark_ok(rz->zone, 0, high_wmark_pages(rz->zone),
+	if (zone_watermark_ok(rz->zone, 0, high_wmark_pages(rz->zone),
 				      MAX_NR_ZONES - 1, 0))
 		clear_bit(ZONE_BELOW_HIGH, &rz->zone->flags);
-	if (woke)
-		wake_up_all(&ramslice_wait);
 	return woke;
+}
+
+/* kswapd leaves the waking to the thread, and waits no longer than one takes. */
+static bool ramslice_leave_to_thread(struct ramslice_zone *rz)
+{
+	unsigned long before = READ_ONCE(rz->nr_released);
+
+	if (!ramslice_calls_left())
+		return false;
+	ramslice_kick(rz);
+	return wait_event_timeout(ramslice_wait,
+				  READ_ONCE(rz->nr_released) != before,
+				  usecs_to_jiffies(ramslice_power_latency_us()) +
+				  HZ / 100 + 1) > 0;
 }
 
 bool __ramslice_balance(pg_data_t *pgdat, int highest_zoneidx)
@@ -283,8 +421,10 @@ bool __ramslice_balance(pg_data_t *pgdat, int highest_zoneidx)
 		if (!managed_zone(zone) || !ramslice_zone_wakeable_pages(zone))
 			continue;
 		rz = ramslice_zone_of(zone);
-		if (rz)
-			woke |= ramslice_fill_reserve(rz);
+		if (!rz || ramslice_enough(zone, ramslice_wanted_order(rz)))
+			continue;
+		woke |= ramslice_power_wake_sleeps() ?
+			ramslice_leave_to_thread(rz) : ramslice_fill_reserve(rz);
 	}
 	return woke;
 }
@@ -333,9 +473,14 @@ static int ramslice_wake_thread(void *unused)
 		for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
 			if (!READ_ONCE(rz->kicked))
 				continue;
-			WRITE_ONCE(rz->kicked, false);
+			WRITE_ONCE(rz->filling, true);
+			/* Pairs with ramslice_waited_enough(): one of the two is set */
+			smp_store_release(&rz->kicked, false);
 			ramslice_fill_reserve(rz);
 			ramslice_finish_waking(rz);
+			WRITE_ONCE(rz->filling, false);
+			/* Some wait for more than is to be had */
+			wake_up_all(&ramslice_wait);
 		}
 	}
 	return 0;

@@ -152,6 +152,8 @@ static struct ramslice_zone *ramslice_get_zone(struct zone *zone)
 	}
 	rz->zone = zone;
 	rz->recycle_at = jiffies;
+	rz->wanted_until = jiffies;
+	rz->calm_until = jiffies;
 	ramslice_scan_begin(rz);
 	WRITE_ONCE(ramslice_zones[zone_to_nid(zone)][zone_idx(zone)], rz);
 	return rz;

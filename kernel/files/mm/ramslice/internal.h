@@ -171,7 +171,13 @@ struct ramslice_stats {
  * @emptying: a slice of this zone is being emptied
  * @pressure: memory was wanted since; the request that empties gives up
  * @kicked: the wake thread should look here
+ * @filling: the wake thread is at it
+ * @wants_chunk: one chunk is wanted, whatever there is
  * @wanted_for: enum ramslice_place_class: what memory was last wanted for
+ * @wanted_order: the largest order that was wanted
+ * @wanted_until: jiffies until which @wanted_order counts
+ * @calm_until: jiffies before which the thread is not woken ahead of need
+ * @nr_released: chunks given to the allocator
  * @recycle_at: jiffies before which streams do not look for cache to recycle
  * @nr_held: offline slices that are held
  * @nr_quarantined_pages: lost
@@ -192,7 +198,13 @@ struct ramslice_zone {
 	bool emptying;
 	bool pressure;
 	bool kicked;
+	bool filling;
+	bool wants_chunk;
 	u8 wanted_for;
+	u8 wanted_order;
+	unsigned long wanted_until;
+	unsigned long calm_until;
+	unsigned long nr_released;
 	unsigned long recycle_at;
 	u32 nr_held;
 	unsigned long nr_quarantined_pages;
@@ -672,7 +684,7 @@ bool ramslice_claim_begun_chunk(struct ramslice_zone *rz,
 void ramslice_release_chunk(const struct ramslice_chunk *c, bool by_demand);
 bool ramslice_wake_sleeping(struct ramslice_zone *rz);
 bool ramslice_may_wake(void);
-bool ramslice_opportunistic(gfp_t gfp, unsigned int order);
+
 int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline);
 int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		       bool held, u32 *nr_woken, u32 *nr_failed);
@@ -696,6 +708,14 @@ void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
 void ramslice_give_back(u32 id);
 
 /* --- demand.c --- */
+/* How much an allocation wants memory to be woken. */
+enum ramslice_want {
+	RAMSLICE_WANTS_NOTHING,	/* it does well without */
+	RAMSLICE_WANTS_AT_ONCE,	/* what can be had without waiting */
+	RAMSLICE_WANTS_IT,
+};
+
+enum ramslice_want ramslice_want_of(gfp_t gfp, unsigned int order);
 int ramslice_demand_init(void);
 void ramslice_drain_local(struct zone *zone);
 void ramslice_kick(struct ramslice_zone *rz);

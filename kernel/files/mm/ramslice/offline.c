@@ -54,8 +54,8 @@ unsigned long ramslice_awake_reserve(struct zone *zone)
 bool ramslice_spares(struct zone *zone, unsigned long nr_pages)
 {
 	/* A chunk more, so that the next allocations do not wake it again */
-	return zone_page_state(zone, NR_FREE_PAGES) >=
-	       nr_pages + ramslice_awake_reserve(zone) + RAMSLICE_CHUNK_PAGES;
+	return zone_watermark_ok(zone, 0, nr_pages + RAMSLICE_CHUNK_PAGES +
+				 ramslice_awake_reserve(zone), 0, 0);
 }
 
 /* Why the run must end now, if it must. */

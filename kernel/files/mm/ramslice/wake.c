@@ -272,6 +272,7 @@ void ramslice_release_chunk(const struct ramslice_chunk *c, bool by_demand)
 	spin_lock_irqsave(&ramslice_lock, flags);
 	ramslice_in_flight--;
 	s->released += c->nr_blocks;
+	WRITE_ONCE(s->rz->nr_released, s->rz->nr_released + 1);
 	if (s->released == ramslice_geom.nr_blocks) {
 		WARN_ON_ONCE(!ramslice_set_state(c->id, RAMSLICE_ONLINE));
 		wake_up_all(&ramslice_wait);

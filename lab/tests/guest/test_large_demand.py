@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Demand of large orders: what is awake has free pages enough, but only scattered ones, and most of
+memory is off. Slices wake for it, with a driver that sleeps as with one that does not, and nobody
+waits in vain, reclaims or compacts.
+"""
+
+from pathlib import Path
+
+from ramlab.guest import harness, pinned_memory
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.demand import DemandTest, prepare
+from ramlab.guest.harness import MIB, PAGE, Memory
+from ramlab.pytest_vm import vm
+
+HUGE = 2 * MIB
+# Slices that are off, and MiB of huge pages that are touched: five of six slices
+NR_OFF, WANTED = 8, 192
+POOL = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
+
+pytestmark = vm(mem="2G", disk="1G", append="ramslice=32M")
+
+
+def setUpModule():
+    prepare()
+
+
+class Scattered(DemandTest):
+    """Every second page of what stays awake is locked, so that no large block is free there."""
+
+    compact_first = False
+    sleeping = 0
+
+    def setUp(self):
+        super().setUp()
+        harness.load_sim(sleeping=self.sleeping)
+        self.addCleanup(self.end_driver)
+        self.assertEqual(self.device.request("offline_free", max_slices=NR_OFF).nr_done, NR_OFF)
+        # Compaction would join the small pages, but it leaves locked ones in place
+        self.enterContext(pinned_memory.setting("/proc/sys/vm/compact_unevictable_allowed", 0))
+        zone = max(self.device.zones(), key=lambda zone: zone.free_pages)
+        room = (zone.free_pages - zone.awake_reserve_pages) * PAGE // MIB - 48
+        self.scattered = self.enterContext(Memory(room))
+        pinned_memory.lock_present(self.scattered.touch().punch())
+        self.assertEqual(len(harness.ids(self.device, dev.OFFLINE)), NR_OFF)
+
+    def end_driver(self):
+        self.device.request("online_all")
+        harness.check_violations(0)
+        harness.unload_sim()
+
+    def huge(self, defrag):
+        """Touches huge pages; returns (huge pages had, faults that got none)."""
+        self.use_defrag(defrag)
+        self.begin()
+        with Memory(WANTED, huge=True) as memory:
+            memory.touch()
+            faults = self.moved(["thp_fault_alloc", "thp_fault_fallback"])
+        return faults.get("thp_fault_alloc", 0), faults.get("thp_fault_fallback", 0)
+
+    def test_huge_pages_wake_slices(self):
+        had, missed = self.huge("always")
+        self.assertEqual(missed, 0)
+        self.assertGreaterEqual(had, WANTED * MIB // HUGE)
+        self.assertGreater(self.woken(), 0)
+        self.assertEqual(self.moved(), {})
+
+    def test_the_pool_of_huge_pages_wakes_slices(self):
+        before = int(dev.read(POOL))
+        self.addCleanup(dev.write, POOL, before)
+        self.begin()
+        dev.write(POOL, before + 20)
+        self.assertEqual(int(dev.read(POOL)), before + 20)
+        self.assertEqual(self.moved(["allocstall_normal", "allocstall_dma32", "pswpout"]), {})
+
+    def test_huge_pages_that_are_merely_welcome_never_wait(self):
+        """At least 99 of 100 with a driver that wakes at once, 90 with one that sleeps."""
+        had, missed = self.huge("never")
+        share = had / (had + missed)
+        print(f"({had} huge pages, {missed} faults without) ", end="", flush=True)
+        self.assertGreaterEqual(share, 0.9 if self.sleeping else 0.99)
+        self.assertEqual(self.moved(), {})
+
+
+class ScatteredAndSleeping(Scattered):
+    sleeping = 1
