@@ -15,6 +15,7 @@
 #include <linux/pageblock-flags.h>
 #include <linux/pgtable.h>
 
+struct address_space;
 struct ramslice_block;
 
 #ifdef CONFIG_RAMSLICE
@@ -74,7 +75,8 @@ bool __ramslice_demand(struct zone *zone, gfp_t gfp, unsigned int order,
 		       unsigned long mark, int highest_zoneidx,
 		       unsigned int alloc_flags);
 void __ramslice_below_high(struct zone *zone, gfp_t gfp, unsigned int order);
-void __ramslice_recycle(struct zone *zone, gfp_t gfp);
+void __ramslice_readahead(struct address_space *mapping, pgoff_t index,
+			  unsigned long nr_pages, gfp_t gfp);
 bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 			      int highest_zoneidx);
 bool __ramslice_balance(pg_data_t *pgdat, int highest_zoneidx);
@@ -115,25 +117,17 @@ static __always_inline void ramslice_below_high(struct zone *zone, gfp_t gfp,
 }
 
 /*
- * A request that is not worth waking memory makes room for itself, early
- * enough to leave the awake reserve to others.
+ * Pages of a file are about to be read ahead, which is not worth waking memory:
+ * page cache makes room for them, early enough to leave the awake reserve to
+ * others. May sleep if @gfp allows it.
  */
-static __always_inline void ramslice_recycle(struct zone *zone, gfp_t gfp)
+static __always_inline void ramslice_readahead(struct address_space *mapping,
+					       pgoff_t index,
+					       unsigned long nr_pages,
+					       gfp_t gfp)
 {
-	if (ramslice_enabled() && (gfp & __GFP_NOWAKE))
-		__ramslice_recycle(zone, gfp);
-}
-
-/*
- * Flags for reading file pages ahead. A page that left a shadow was in the
- * cache before and is wanted again: that is worth waking memory.
- */
-static __always_inline gfp_t ramslice_readahead_gfp(gfp_t gfp,
-						    const void *entry)
-{
-	if (ramslice_enabled() && !entry)
-		gfp |= __GFP_NOWAKE;
-	return gfp;
+	if (ramslice_enabled())
+		__ramslice_readahead(mapping, index, nr_pages, gfp);
 }
 
 /* Waking slices does better what kswapd was about to be woken for. */
@@ -187,12 +181,9 @@ static inline bool ramslice_demand(struct zone *zone, gfp_t gfp,
 
 static inline void ramslice_below_high(struct zone *zone, gfp_t gfp,
 				       unsigned int order) { }
-static inline void ramslice_recycle(struct zone *zone, gfp_t gfp) { }
-
-static inline gfp_t ramslice_readahead_gfp(gfp_t gfp, const void *entry)
-{
-	return gfp;
-}
+static inline void ramslice_readahead(struct address_space *mapping,
+				      pgoff_t index, unsigned long nr_pages,
+				      gfp_t gfp) { }
 
 static inline bool ramslice_spare_reclaim(struct zone *zone, gfp_t gfp,
 					  unsigned int order,

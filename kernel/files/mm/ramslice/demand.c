@@ -16,6 +16,7 @@
  */
 
 #include <linux/kthread.h>
+#include <linux/pagemap.h>
 #include <linux/swap.h>
 #include "../internal.h"
 #include "internal.h"
@@ -25,7 +26,7 @@
 /* A thread that found nothing to do is not woken again ahead of need for so long. */
 #define CALM_TIME	HZ
 
-/* Pages that a stream recycles in one go. */
+/* Pages that a stream recycles in one go, or as many as it reads. */
 #define RECYCLE_BATCH	256UL
 
 static DECLARE_WAIT_QUEUE_HEAD(ramslice_thread_wait);
@@ -247,8 +248,7 @@ void __ramslice_below_high(struct zone *zone, gfp_t gfp, unsigned int order)
 {
 	struct ramslice_zone *rz = ramslice_zone_of(zone);
 
-	if (!rz || (gfp & __GFP_NOWAKE) ||
-	    ramslice_want_of(gfp, order) == RAMSLICE_WANTS_NOTHING)
+	if (!rz || ramslice_want_of(gfp, order) == RAMSLICE_WANTS_NOTHING)
 		return;
 	if (ramslice_enough(zone, order)) {
 		/* Another order set it, of which there is none */
@@ -268,29 +268,38 @@ void __ramslice_below_high(struct zone *zone, gfp_t gfp, unsigned int order)
 /*
  * Reading ahead does not wake memory: it recycles clean page cache. It starts
  * at a level above the one that the wake thread fills to, so that what the
- * thread woke for others is not eaten by a stream.
+ * thread woke for others is not eaten by a stream, and does so once for all pages
+ * that are read in one go. A page that left a shadow was in the cache before and
+ * is wanted again: that is worth waking memory, and the first stands for all.
  *
  * What it reclaims goes through this CPU's list to where it is counted, or the
- * next page would recycle again. If there is little left to recycle, it stops
+ * next window would recycle again. If there is little left to recycle, it stops
  * for a while: then the stream allocates like all others.
  */
-void __ramslice_recycle(struct zone *zone, gfp_t gfp)
+void __ramslice_readahead(struct address_space *mapping, pgoff_t index,
+			  unsigned long nr_pages, gfp_t gfp)
 {
-	struct ramslice_zone *rz = ramslice_zone_of(zone);
-	unsigned long nr;
+	unsigned long wanted = max(nr_pages, RECYCLE_BATCH), nr;
+	struct zone *zone;
+	struct ramslice_zone *rz;
 
-	if (!rz || !ramslice_zone_wakeable_pages(zone) ||
+	zone = zonelist_zone(first_zones_zonelist(node_zonelist(numa_mem_id(),
+								gfp),
+						  gfp_zone(gfp), NULL));
+	if (!zone || !ramslice_zone_wakeable_pages(zone) ||
 	    !gfpflags_allow_blocking(gfp) || (current->flags & PF_MEMALLOC))
 		return;
 	if (zone_page_state(zone, NR_FREE_PAGES) >
-	    ramslice_awake_reserve(zone) + RAMSLICE_CHUNK_PAGES)
+	    ramslice_awake_reserve(zone) + RAMSLICE_CHUNK_PAGES + nr_pages)
 		return;
-	if (time_before(jiffies, READ_ONCE(rz->recycle_at)))
+	rz = ramslice_zone_of(zone);
+	if (!rz || time_before(jiffies, READ_ONCE(rz->recycle_at)) ||
+	    xa_is_value(xa_load(&mapping->i_pages, index)))
 		return;
 
 	nr = ramslice_recycle_cache(zone->zone_pgdat, gfp, zone_idx(zone),
-				    RECYCLE_BATCH);
-	if (nr < RECYCLE_BATCH / 2)
+				    wanted);
+	if (nr < wanted / 2)
 		WRITE_ONCE(rz->recycle_at, jiffies + HZ / 10);
 	ramslice_drain_local(zone);
 }
@@ -319,7 +328,6 @@ static bool ramslice_spare_boost(struct zone *zone)
 bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 			      int highest_zoneidx)
 {
-	bool stream = gfp & __GFP_NOWAKE;
 	pg_data_t *pgdat = zone->zone_pgdat;
 	bool spare = false;
 	int i;
@@ -327,8 +335,8 @@ bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 	/* A fallback that fragments memory boosts a watermark, and asks like this */
 	if (!gfp && !order)
 		return ramslice_spare_boost(zone);
-	/* Streams recycle. What does well without may have memory compacted. */
-	if (!stream && ramslice_want_of(gfp, order) != RAMSLICE_WANTS_IT)
+	/* What does well without may have memory compacted */
+	if (ramslice_want_of(gfp, order) != RAMSLICE_WANTS_IT)
 		return false;
 
 	for (i = 0; i <= highest_zoneidx; i++) {
@@ -344,13 +352,11 @@ bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 		if (ramslice_power_wake_sleeps() && !ramslice_calls_left())
 			continue;
 		/* Waking does not cure it */
-		if (!stream && ramslice_enough(z, order))
+		if (ramslice_enough(z, order))
 			continue;
 		spare = true;
-		if (!stream) {
-			ramslice_note(rz, gfp, order);
-			ramslice_kick(rz);
-		}
+		ramslice_note(rz, gfp, order);
+		ramslice_kick(rz);
 	}
 	return spare;
 }

@@ -440,19 +440,24 @@ void ramslice_glance_slice(u32 id)
 	mutex_unlock(&s->rz->scan_mutex);
 }
 
+/* Whoever holds the lock may have changed the lists, and not yet said so. */
+static void ramslice_clear_touched(struct zone *zone, unsigned long pfn)
+{
+	u8 *touched = ramslice_touched_byte(zone->ramslice_blocks,
+					    pfn >> pageblock_order);
+
+	spin_lock_irq(&zone->lock);
+	WRITE_ONCE(*touched, 0);
+	spin_unlock_irq(&zone->lock);
+}
+
 /* Under scan_mutex. */
 static void ramslice_scan_block(struct ramslice_slice *s, struct page *page,
 				unsigned long pfn)
 {
-	struct zone *zone = page_zone(page);
-	u8 *touched = ramslice_touched_byte(zone->ramslice_blocks,
-					    pfn >> pageblock_order);
 	struct ramslice_reading r;
 
-	/* Whoever holds the lock may have changed the lists, and not yet said so */
-	spin_lock_irq(&zone->lock);
-	WRITE_ONCE(*touched, 0);
-	spin_unlock_irq(&zone->lock);
+	ramslice_clear_touched(page_zone(page), pfn);
 	ramslice_read_block(&r, pfn);
 	ramslice_keep(s, ramslice_block(pfn), &r);
 }
@@ -549,7 +554,7 @@ bool ramslice_scan_zone(struct ramslice_zone *rz, unsigned long max_age,
 	return false;
 }
 
-/* The slice is switched off: it holds nothing. May sleep. */
+/* Every page of the slice has left the allocator: it holds nothing. May sleep. */
 void ramslice_forget_slice(u32 id)
 {
 	struct ramslice_slice *s = &ramslice_slices[id];
@@ -558,8 +563,10 @@ void ramslice_forget_slice(u32 id)
 	unsigned int n;
 
 	mutex_lock(&s->rz->scan_mutex);
-	for_each_slice_block(id, n, pfn)
+	for_each_slice_block(id, n, pfn) {
+		ramslice_clear_touched(page_zone(pfn_to_page(pfn)), pfn);
 		ramslice_keep(s, ramslice_block(pfn), &nothing);
+	}
 	mutex_unlock(&s->rz->scan_mutex);
 }
 
