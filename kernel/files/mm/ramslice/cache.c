@@ -19,7 +19,7 @@
 #include "internal.h"
 
 /**
- * ramslice_cache_prices - prices with which counters alone give a lower bound
+ * ramslice_cache_prices - prices with which true counters give a lower bound
  * @prices: changed into these
  * @cache: what becomes of clean unmapped page cache
  *

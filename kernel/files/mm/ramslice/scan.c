@@ -440,7 +440,7 @@ void ramslice_glance_slice(u32 id)
 	mutex_unlock(&s->rz->scan_mutex);
 }
 
-/* Whoever holds the lock may have changed the lists, and not yet said so. */
+/* A holder of the lock may have changed the lists, and not noted it yet. */
 static void ramslice_clear_touched(struct zone *zone, unsigned long pfn)
 {
 	u8 *touched = ramslice_touched_byte(zone->ramslice_blocks,

@@ -82,7 +82,7 @@ enum ramslice_counter {
  * @size:           in: bytes of this structure
  * @abi_version:    out: RAMSLICE_ABI_VERSION
  * @page_bytes:     out: page size
- * @pageblock_bytes: out: unit of accounting and of slice sizes
+ * @pageblock_bytes: out: unit of summaries and of slice sizes
  * @slice_bytes:    out: size of a slice
  * @chunk_bytes:    out: unit in which a slice wakes
  * @nr_slices:      out: rows a snapshot can have
@@ -175,7 +175,8 @@ struct ramslice_zone_info {
  * @zone:      zone number within the node
  * @nr_pages:  page frames with memory
  * @price:     Eq 3.3, in units of 100 cycles, each mapped page counted once.
- *             Holds the offset for unreclaimable slices if any of @flags is set
+ *             Holds the offset for unreclaimable slices if @flags has UNRECLAIMABLE,
+ *             BACKOFF or UNMOVABLE
  * @counters:  enum ramslice_counter, in pages, as they were when read last
  * @retry_ms:  time until a slice that failed is tried again
  * @age_ms:    time since all of the slice was read; ~0U if it never was

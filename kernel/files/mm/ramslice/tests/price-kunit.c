@@ -340,7 +340,7 @@ static void ramslice_work_costs_what_was_done(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ramslice_price_work(&defaults, &work, 30), 10093);
 }
 
-/* Whichever pages are used, the price by counters does not exceed the exact one. */
+/* Whichever pages are used, the price by true counters is at most the exact one. */
 static void ramslice_choice_of_cache_gives_a_lower_bound(struct kunit *test)
 {
 	static const struct {

@@ -73,7 +73,7 @@ class ContentsError(CorruptionError):
 
 
 class AccountingError(CorruptionError):
-    """The counters differ from what they count."""
+    """What memory is said to hold is not what it holds."""
 
 
 class Struct(ctypes.Structure):

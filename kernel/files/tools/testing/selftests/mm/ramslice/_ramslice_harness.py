@@ -358,7 +358,7 @@ class RamsliceTest(unittest.TestCase):
             self.assertEqual(self.settings(), before, f"changed something: {what}")
 
     def assert_sane(self):
-        """No slice is in a transient state, and the counters equal what they count."""
+        """No slice is in a transient state, and summaries agree with the free lists."""
         self.assertLessEqual(
             set(states(self.device).values()), {dev.ONLINE, dev.OFFLINE, dev.QUARANTINED}
         )
