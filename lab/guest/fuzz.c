@@ -153,7 +153,7 @@ static void one_input(void)
 	unsigned int at;
 
 	rnd_begin();
-	/* User space freezes for it */
+	/* It looks at all of memory */
 	if (one_in(4000)) {
 		fuzz_verify();
 		return;

@@ -2,7 +2,7 @@
 /*
  * kpage - derives ramslice's counters from /proc/kpageflags and kpagecount.
  *
- * A second opinion that shares no code with the kernel's own recount:
+ * A second opinion that shares no code with the kernel's own reading:
  *
  *   free		KPF_BUDDY (heads and tails of free blocks)
  *   lru_anon	KPF_LRU with KPF_SWAPBACKED
@@ -16,7 +16,7 @@
  * tmpfs pages too, and on pages of files that are never written back; no flag
  * says that a page is in the page cache, hence neither file nor shmem.
  *
- * The page flags take a while to read. So the kernel's counters are taken
+ * The page flags take a while to read. So the kernel reads all slices
  * before and after, and all three must agree, slice by slice, in one of the
  * tries. Prints one line of JSON; the status is 1 if they never agreed.
  */
@@ -81,7 +81,7 @@ static int open_or_die(const char *path)
 	return fd;
 }
 
-/* Has the kernel empty its batches, and recount. */
+/* Has the kernel read what changed, and compare it with the free lists. */
 static void kernel_verify(const char *path)
 {
 	ssize_t len = -1;

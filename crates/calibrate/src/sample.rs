@@ -195,7 +195,7 @@ impl SampleSet {
 pub struct SamplesFile {
     /// `ramslice_types::SCHEMA_VERSION`.
     pub schema_version: u32,
-    /// Counters of its pages.
+    /// Counters of its pages, as they were when it was last read.
     #[serde(flatten)]
     pub samples: SampleSet,
 }

@@ -56,7 +56,7 @@ pub struct LedgerKind {
     pub granule_bytes: Option<Bytes>,
     /// Size of a page.
     pub page_bytes: Bytes,
-    /// A stock kernel switches slices by memory hotplug and keeps no accounts.
+    /// A stock kernel switches slices by memory hotplug and does nothing at each page for it.
     pub stock: bool,
     /// A power driver switches offline slices.
     #[serde(default = "default_switched")]

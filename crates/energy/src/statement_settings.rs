@@ -45,7 +45,7 @@ pub struct StatementSettings<'a> {
     /// By how much the work took longer, as a share of the time; from a comparison with a run
     /// without.
     pub runtime_change: Option<Interval<Ratio>>,
-    /// Whether the kernel that was watched keeps accounts of its pages; a stock kernel does not.
+    /// Whether the kernel that was watched does work at each page; a stock kernel does not.
     pub accounts: bool,
     /// The price model's parameters of the kernel that was watched.
     pub kernel_prices: &'a BTreeMap<PriceParameter, Price>,

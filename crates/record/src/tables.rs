@@ -313,7 +313,7 @@ table! {
 table! {
     /// One slice at one sample; the columns are those of `ramslice slices --json`.
     Slice in Snapshots, key |row| (row.sample, row.slice_id), wrong |row| {
-        // Counters are read without a lock: only what cannot be at any moment is wrong.
+        // Pages are read without a lock: only what cannot be at any moment is wrong.
         negative(&[("slice_id", row.slice_id), ("present_pages", row.present_pages),
             ("free_pages", row.free_pages), ("price_100cycles", row.price_100cycles)])
     };

@@ -97,7 +97,7 @@ pub trait Backend: Send + Sync {
     /// Its zones, by index.
     fn zones(&self) -> Result<Vec<Zone>, BackendError>;
 
-    /// All slices at one moment.
+    /// All slices: their states at one moment, and what each held when it was last read.
     fn snapshot(&self) -> Result<SliceSnapshot, BackendError>;
 
     /// What a slice holds, page by page, with the names that `detail` asks for.

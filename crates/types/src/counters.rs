@@ -143,7 +143,7 @@ impl PageComposition {
     /// What `present` pages are in a slice of this state; `frames` is the slice's full size.
     ///
     /// freeable = file − `file_mapped` − shmem − dirty − writeback; movable is the rest of
-    /// the LRU; unmovable is the rest of the slice. Counters are read without a lock, so
+    /// the LRU; unmovable is the rest of the slice. Pages are read without a lock, so
     /// each difference stops at zero and the parts always add up to `frames`.
     pub fn derive(
         state: SliceState,

@@ -22,7 +22,7 @@ pub struct BackendInfo {
     pub abi_version: u32,
     /// Size of a page.
     pub page_bytes: Bytes,
-    /// Unit of accounting and of slice sizes.
+    /// What the kernel keeps a summary of; unit of slice sizes.
     pub pageblock_bytes: Bytes,
     /// Size of a slice.
     pub slice_bytes: Bytes,
@@ -54,7 +54,7 @@ pub struct BackendInfo {
 }
 
 impl BackendInfo {
-    /// Whether it is a stock kernel, without counters per pageblock.
+    /// Whether it is a stock kernel, which keeps no summaries of pageblocks.
     pub fn is_stock(&self) -> bool {
         self.abi_version == 0
     }
@@ -124,7 +124,7 @@ impl Zone {
     }
 }
 
-/// All slices at one moment.
+/// All slices: their states at one moment, and what each held when it was last read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SliceSnapshot {
     /// State changes so far; none happened while the slices were read.
@@ -165,7 +165,7 @@ impl MachineState {
     /// figure that is not.
     ///
     /// Drawing and simulation rely on slices holding no more pages than they have. Counters may
-    /// exceed that slightly, because they change while they are read.
+    /// exceed that slightly, because pages come and go while they are read.
     pub fn check(&self) -> Result<(), String> {
         let BackendInfo { page_bytes, slice_bytes, .. } = self.info;
         if !page_bytes.0.is_power_of_two() {

@@ -100,7 +100,7 @@ pub struct Slice {
     /// What emptying it is expected to cost; see [`Self::finite_price`].
     #[serde(rename = "price_100cycles")]
     pub price: Price,
-    /// Counters of its pages.
+    /// Counters of its pages, as they were when it was last read.
     pub counters: SliceCounters,
     /// Time until it is tried again, if `backoff`.
     #[serde(rename = "retry_ms")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Slices: what accounting, emptying, waking and ordering cost, against the same kernel without the
+"""Slices: what being on, emptying, waking and ordering cost, against the same kernel without the
 patches.
 
 Each part boots both kernels in random order and returns entries and the images that they are about.

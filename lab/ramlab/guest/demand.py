@@ -32,7 +32,7 @@ def prepare():
 
 
 class DemandTest(harness.RamsliceTest):
-    """Begins with most of memory offline, and ends with true counters."""
+    """Begins with most of memory offline, and ends with true summaries."""
 
     compact_first = True
 

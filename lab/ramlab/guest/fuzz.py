@@ -2,7 +2,7 @@
 """Feeds generated inputs to every interface of ramslice, in portions, and checks what they leave
 behind.
 
-Runs in a guest beside a light load on memory. After each portion the counters are true, every
+Runs in a guest beside a light load on memory. After each portion summaries are true, every
 slice wakes, none is lost, nothing has written to an offline one, and MemTotal is what it was. At
 the end it checks the loads' contents, leaks by kmemleak where the kernel has it, and slab and
 memory without an owner. Prints a line of JSON for each portion and for the whole; the status is 1

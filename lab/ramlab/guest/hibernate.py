@@ -87,8 +87,7 @@ def main():
     subprocess.run(["swapon", DISK], check=True)
     subprocess.run(["modprobe", "ramslice_holes"], check=True)
     dev.debugfs()
-    # Who asks for a file afterwards waits for ever, and cannot be frozen for the check of the
-    # counters
+    # Who asks for a file afterwards waits for ever, and cannot be frozen
     for pid, name in harness.processes().items():
         if "udevd" in name:
             with contextlib.suppress(ProcessLookupError):

@@ -330,7 +330,7 @@ class Ring:
 
 class PageMovementTest(harness.RamsliceTest):
     """Offline slices lose their contents. Ends with every slice online, no violation, and true
-    counters.
+    summaries.
     """
 
     def setUp(self):

@@ -16,7 +16,7 @@ def policies():
 
 
 class PlacementTest(harness.RamsliceTest):
-    """Ends with the policy stock and true counters."""
+    """Ends with the policy stock and true summaries."""
 
     def setUp(self):
         super().setUp()

@@ -31,7 +31,7 @@ def figures(name):
 
 
 class ProofTest(harness.RamsliceTest):
-    """With a power driver; ends with every slice online and true counters."""
+    """With a power driver; ends with every slice online and true summaries."""
 
     driver, parameters = "ramslice_holes", HOLES
 

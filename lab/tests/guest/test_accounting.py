@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The counters are true: two recounts agree with them after every workload, on both LRU
-implementations.
+"""Summaries are true: a reading agrees with the page flags and with the free lists after every
+workload, on both LRU implementations.
 
-The kernel recounts all pageblocks from page flags and mappings (debugfs: verify). kpage derives
-seven of the ten counters again from /proc/kpageflags and /proc/kpagecount, for every slice. file,
-shmem and dirty have no counterpart in the page flags: for those, the kernel's recount, which sees
-the page cache trees, is the only witness.
+The kernel counts the free pages of each pageblock that was not touched since it was read (debugfs:
+verify). kpage has every slice read, and derives seven of the ten counters again from
+/proc/kpageflags and /proc/kpagecount. file, shmem and dirty have no counterpart in the page flags:
+nothing else checks them.
 """
 
 import json
@@ -33,7 +33,7 @@ HUGE = 2 << 20
 
 
 class RecountError(AccountingError):
-    """The page flags and the counters do not agree."""
+    """The page flags and what the kernel read do not agree."""
 
 
 def kpage(*options):
@@ -44,7 +44,7 @@ def kpage(*options):
 
 
 def check(what):
-    """Recounts twice. Everything that could change memory has to be stopped."""
+    """Counts twice. Everything that could change memory has to be stopped."""
     dev.verify()
     for _ in range(20):
         status, result = kpage()

@@ -30,7 +30,7 @@ FAULTS = [dev.DEBUGFS / "fail_page_alloc", dev.DEBUGFS / "failslab"]
 
 
 class FailureTest(harness.RamsliceTest):
-    """Ends without a driver, with every slice online that is not lost, and with true counters."""
+    """Ends without a driver, with every slice online that is not lost, and with true summaries."""
 
     def setUp(self):
         super().setUp()

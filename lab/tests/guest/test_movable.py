@@ -91,7 +91,7 @@ class Compressed(PageMovementTest):
         self.assertLessEqual(abs(dev.vmstat("nr_zspages") - before), 64)
 
     def test_compaction_packs_compressed_pages(self):
-        """By the counters alone, these slices look full of pages that cannot move."""
+        """These pages are on no LRU list, as those that cannot move."""
         with open(ZRAM, "r+b", buffering=0) as disk:
             for number in set(range(self.MIB)) - set(range(0, self.MIB, 8)):
                 disk.seek(number * MIB)

@@ -42,7 +42,7 @@ POISONED = vm(kernel="debug", slow=True, **memory_file("640M"),
 
 
 class PowerTest(harness.RamsliceTest):
-    """Ends with every slice online, no driver, and true counters."""
+    """Ends with every slice online, no driver, and true summaries."""
 
     allowed_violations = 0
 

@@ -39,7 +39,7 @@ def ramslice(*words, **options):
 
 
 def sums(device, *names):
-    """Counters over all slices, in pages; pages in per-CPU lists count as free."""
+    """Counters over all slices, read now, in pages; pages in per-CPU lists count as free."""
     slices = device.snapshot()
     counters = {name: sum(s.counter(name) for s in slices) for name in names}
     if "free" in counters:

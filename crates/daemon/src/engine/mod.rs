@@ -337,7 +337,7 @@ impl DecisionEngine {
     fn count_host(&mut self, info: &BackendInfo) {
         let Some(now) = self.host.vmstat.as_deref().and_then(VmstatCounters::read) else { return };
         let Some(before) = self.vmstat.replace(now) else { return };
-        // They stand for the cost of the kernel's accounting.
+        // They stand for what the patched kernel does at each page.
         if !info.is_stock() {
             self.work.page_faults += now.faults.saturating_sub(before.faults);
             self.work.allocated_pages +=

@@ -169,7 +169,7 @@ pub struct ReferenceMachine {
     pub compacting_power: SourcedValue<Interval<Watts>>,
     /// Power of the whole machine.
     pub platform_power: SourcedValue<Interval<Watts>>,
-    /// Instructions of accounting for a page that is allocated, mapped, unmapped and freed.
+    /// Instructions that the patched kernel adds for a page: allocated, mapped, unmapped, freed.
     pub accounting: SourcedValue<Interval<Ratio>>,
     /// Instructions to wake a GiB.
     pub waking: SourcedValue<Interval<Ratio>>,

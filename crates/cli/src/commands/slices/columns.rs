@@ -39,7 +39,7 @@ impl<'a> SliceRow<'a> {
         }
     }
 
-    /// Pages of a kind; nothing of a slice whose counters stand still.
+    /// Pages of a kind; nothing of a slice that is not read.
     fn counted(&self, pages: Pages) -> Option<Pages> {
         matches!(self.slice.state, SliceState::Online | SliceState::Emptying).then_some(pages)
     }
