@@ -180,6 +180,43 @@ class Hanging(FailureTest):
             self.assertEqual(caught.exception.errno, number, value)
 
 
+@vm(mem="1G", append="ramslice=16M movablecore=512M", fresh=True)
+class HangingRequest(FailureTest):
+    def test_neither_hotplug_nor_sleep_waits_for_a_request_that_hangs(self):
+        """The driver would be waited for ten minutes. The slice has power, and stays as it is."""
+        limit = dev.SYSFS / "driver_timeout_ms"
+        self.addCleanup(dev.write, limit, dev.read(limit))
+        dev.write(limit, 600_000)
+        harness.load_sim(hang_off=1)
+        number, = self.empty()
+        block = self.movable_block()
+        pid = os.fork()
+        if not pid:
+            with dev.Device() as device:
+                device.request("offline", id=number)
+            os._exit(0)
+        self.addCleanup(os.waitpid, pid, 0)
+        self.addCleanup(dev.write, harness.SIM / "hanging", 0)
+        self.assertTrue(harness.until(lambda: dev.read(harness.SIM / "hang_off") == "0"))
+        with self.refused(errno.EBUSY, "memory offline"):
+            dev.write(block, "offline")
+        with self.refused(errno.EBUSY, "sleep"):
+            dev.write("/sys/power/state", "freeze")
+        self.assertEqual(self.row(number).state, dev.EMPTYING)
+        dev.write(harness.SIM / "hanging", 0)
+        self.assertTrue(harness.until(lambda: self.row(number).state == dev.OFFLINE))
+        # Nothing else stood in its way
+        dev.write(block, "offline")
+        dev.write(block, "online_movable")
+
+    def movable_block(self):
+        """The state file of a memory block of ZONE_MOVABLE."""
+        blocks = Path("/sys/devices/system/memory").glob("memory[0-9]*")
+        return next(path / "state" for path in sorted(blocks)
+                    if dev.read(path / "valid_zones").split()[0] == "Movable")
+
+
+
 @vm(mem="1G", append="ramslice=4M", fresh=True)
 class AllHanging(FailureTest):
     """Every possible call hangs; there are more slices than calls."""

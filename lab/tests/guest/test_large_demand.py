@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Demand of large orders: what is awake has free pages enough, but only scattered ones, and most of
-memory is off. Slices wake for it, with a driver that sleeps as with one that does not, and nobody
+memory is off. Slices wake for it, with a driver that sleeps as with one that does not, and no task
 waits in vain, reclaims or compacts.
 """
 

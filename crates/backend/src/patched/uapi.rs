@@ -31,7 +31,7 @@ const _: () = {
     assert!(size_of::<ramslice_info>() == 120);
     assert!(size_of::<ramslice_zone_info>() == 112);
     assert!(size_of::<ramslice_slice_info>() == 72);
-    assert!(size_of::<ramslice_snapshot>() == 40);
+    assert!(size_of::<ramslice_snapshot>() == 48);
     assert!(size_of::<ramslice_request>() == 128);
     assert!(size_of::<ramslice_page_run>() == 56);
     assert!(size_of::<ramslice_pages>() == 48);

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use rustix::io::Errno;
 use rustix::ioctl::{Updater, ioctl, opcode};
 
 use crate::patched::uapi;
@@ -36,21 +37,40 @@ pub(crate) fn zone(fd: impl AsFd, arg: &mut uapi::ramslice_zone_info) -> io::Res
     unsafe { ioctl(fd, Updater::<ZONE, _>::new(arg)) }.map_err(Into::into)
 }
 
-/// Fills `rows`, after reading memory for at most [`READING_MS`]; the head comes back in any case,
-/// for its `nr` after `ENOSPC`.
+/// Fills `rows`, after the kernel has read memory for at most [`READING_MS`]; the head comes back
+/// in any case, for its `nr` after `ENOSPC`.
 pub(crate) fn snapshot(
     fd: impl AsFd,
     rows: &mut [uapi::ramslice_slice_info],
+) -> (io::Result<()>, uapi::ramslice_snapshot) {
+    let fresh = uapi::ramslice_snapshot {
+        flags: uapi::RAMSLICE_SNAPSHOT_FRESH,
+        limit_ms: READING_MS,
+        max_age_ms: MAX_AGE_MS,
+        ..uapi::ramslice_snapshot::default()
+    };
+    let (result, head) = snapshot_as(&fd, rows, fresh);
+    // A kernel of before counts all the time, and knows no such flag.
+    let unknown = [Errno::INVAL.raw_os_error(), Errno::TOOBIG.raw_os_error()];
+    match result.as_ref().err().and_then(io::Error::raw_os_error) {
+        Some(errno) if unknown.contains(&errno) => {
+            snapshot_as(&fd, rows, uapi::ramslice_snapshot::default())
+        }
+        _ => (result, head),
+    }
+}
+
+fn snapshot_as(
+    fd: impl AsFd,
+    rows: &mut [uapi::ramslice_slice_info],
+    wanted: uapi::ramslice_snapshot,
 ) -> (io::Result<()>, uapi::ramslice_snapshot) {
     let mut arg = uapi::ramslice_snapshot {
         size: uapi::struct_size::<uapi::ramslice_snapshot>(),
         entry_size: uapi::struct_size::<uapi::ramslice_slice_info>(),
         nr: u32::try_from(rows.len()).unwrap_or(u32::MAX),
-        flags: uapi::RAMSLICE_SNAPSHOT_FRESH,
         slices: rows.as_mut_ptr().expose_provenance() as u64,
-        limit_ms: READING_MS,
-        max_age_ms: MAX_AGE_MS,
-        ..uapi::ramslice_snapshot::default()
+        ..wanted
     };
     // SAFETY: SNAPSHOT reads and writes at most `size` bytes of `arg`, and at most `nr` rows
     // of `entry_size` bytes at `slices`, which is no more than `rows`, borrowed for as long;

@@ -253,7 +253,7 @@ enum ramslice_reason ramslice_attempt(struct ramslice_run *run, u32 id,
 	outcome->last_id = id;
 	if (c->reason != RAMSLICE_REASON_NONE)
 		return ramslice_reject(run, id, c->reason, c->pfn);
-	lent = ramslice_find_lent(c);
+	lent = ramslice_find_lent(c, &run->drained);
 	if (lent)
 		return ramslice_reject(run, id, RAMSLICE_REASON_PINNED, lent);
 	reason = ramslice_check_limits(run, id, c, budget, &price);

@@ -59,23 +59,6 @@ static u64 ramslice_read_seq(void)
 	return seq;
 }
 
-/* Of a zone, or of all. Under table_sem. */
-static u64 ramslice_held_pages(const struct ramslice_zone *rz)
-{
-	u64 nr = 0;
-	u32 id;
-
-	spin_lock_irq(&ramslice_lock);
-	for (id = 0; id < ramslice_nr_ids; id++) {
-		const struct ramslice_slice *s = &ramslice_slices[id];
-
-		if (s->held && (!rz || s->rz == rz))
-			nr += s->nr_pages;
-	}
-	spin_unlock_irq(&ramslice_lock);
-	return nr;
-}
-
 static long ramslice_ioc_info(void __user *arg)
 {
 	struct ramslice_zone *rz;
@@ -104,8 +87,8 @@ static long ramslice_ioc_info(void __user *arg)
 		info.free_pages += zone_page_state(rz->zone, NR_FREE_PAGES);
 		info.offline_pages += ramslice_zone_wakeable_pages(rz->zone);
 		info.quarantined_pages += rz->nr_quarantined_pages;
+		info.held_pages += READ_ONCE(rz->nr_held_pages);
 	}
-	info.held_pages = ramslice_held_pages(NULL);
 	up_read(&ramslice_table_sem);
 	ramslice_power_name(info.power_driver);
 	return ramslice_put_struct(arg, &info, sizeof(info), usize);
@@ -143,9 +126,10 @@ static long ramslice_ioc_zone(void __user *arg)
 	zi.nr_offline = rz->nr[RAMSLICE_OFFLINE];
 	zi.nr_quarantined = rz->nr[RAMSLICE_QUARANTINED];
 	zi.nr_held = rz->nr_held;
+	zi.held_pages = rz->nr_held_pages;
 	zi.woken_by_demand = rz->woken_by_demand;
 	spin_unlock_irq(&ramslice_lock);
-	zi.held_pages = ramslice_held_pages(rz);
+
 	up_read(&ramslice_table_sem);
 	zi.managed_pages = zone_managed_pages(rz->zone);
 	zi.free_pages = zone_page_state(rz->zone, NR_FREE_PAGES);
@@ -155,36 +139,61 @@ static long ramslice_ioc_zone(void __user *arg)
 	return ramslice_put_struct(arg, &zi, sizeof(zi), usize);
 }
 
-/* States of all slices at one moment. Under table_sem. */
+/* Slices whose states are read under one hold of the lock, with interrupts off. */
+#define ROWS_AT_ONCE	256
+/* So often it begins again because one changed, before it holds the lock longer. */
+#define MAX_RESTARTS	16
+
+/* A slice's row, but what it holds. Under ramslice_lock. */
+static void ramslice_fill_state(struct ramslice_slice_info *row, u32 id)
+{
+	const struct ramslice_slice *s = &ramslice_slices[id];
+
+	*row = (struct ramslice_slice_info) {
+		.id = id,
+		.state = s->state,
+		.reason = s->reason,
+		.node = zone_to_nid(s->rz->zone),
+		.zone = zone_idx(s->rz->zone),
+		.nr_pages = s->nr_pages,
+	};
+	if (s->unreclaimable)
+		row->flags |= RAMSLICE_SLICE_UNRECLAIMABLE;
+	if (s->held)
+		row->flags |= RAMSLICE_SLICE_HELD;
+	if (s->nr_fails && time_before(jiffies, s->retry_at)) {
+		row->flags |= RAMSLICE_SLICE_BACKOFF;
+		row->retry_ms = jiffies_to_msecs(s->retry_at - jiffies);
+	}
+}
+
+/*
+ * States of all slices at one moment, in parts as long as none changes. Under
+ * table_sem.
+ */
 static u32 ramslice_fill_states(struct ramslice_slice_info *rows, u64 *seq)
 {
-	u32 id, nr = 0;
+	unsigned int restarts = 0;
+	u32 id = 0, nr = 0, end;
 
-	spin_lock_irq(&ramslice_lock);
-	*seq = ramslice_event_seq;
-	for (id = 0; id < ramslice_nr_ids; id++) {
-		const struct ramslice_slice *s = &ramslice_slices[id];
-		struct ramslice_slice_info *row = &rows[nr];
-
-		if (!s->rz)
-			continue;
-		row->id = id;
-		row->state = s->state;
-		row->reason = s->reason;
-		row->node = zone_to_nid(s->rz->zone);
-		row->zone = zone_idx(s->rz->zone);
-		row->nr_pages = s->nr_pages;
-		if (s->unreclaimable)
-			row->flags |= RAMSLICE_SLICE_UNRECLAIMABLE;
-		if (s->held)
-			row->flags |= RAMSLICE_SLICE_HELD;
-		if (s->nr_fails && time_before(jiffies, s->retry_at)) {
-			row->flags |= RAMSLICE_SLICE_BACKOFF;
-			row->retry_ms = jiffies_to_msecs(s->retry_at - jiffies);
+	while (id < ramslice_nr_ids) {
+		spin_lock_irq(&ramslice_lock);
+		if (id && *seq != ramslice_event_seq) {
+			id = 0;
+			nr = 0;
+			restarts++;
 		}
-		nr++;
+		*seq = ramslice_event_seq;
+		end = ramslice_nr_ids;
+		if (restarts < MAX_RESTARTS)
+			end = min(end, id + ROWS_AT_ONCE);
+		for (; id < end; id++) {
+			if (ramslice_slices[id].rz)
+				ramslice_fill_state(&rows[nr++], id);
+		}
+		spin_unlock_irq(&ramslice_lock);
+		cond_resched();
 	}
-	spin_unlock_irq(&ramslice_lock);
 	return nr;
 }
 

@@ -11,7 +11,7 @@
  *
  * There is one measure of "enough", for allocations, the thread and kswapd alike:
  * the zone's own watermark check at the awake reserve, for the largest order
- * that was wanted lately. It leaves out what not everybody may have: free pages of
+ * that was wanted lately. It leaves out what only some may have: free pages of
  * CMA, and those kept for atomic allocations of high orders.
  */
 
@@ -141,9 +141,10 @@ static bool ramslice_has_grown(const struct ramslice_zone *rz,
 static bool ramslice_waited_enough(const struct ramslice_zone *rz,
 				   const struct ramslice_asked *a)
 {
-	return ramslice_has_grown(rz, a) ||
-	       !ramslice_zone_wakeable_pages(a->zone) ||
-	       (!smp_load_acquire(&rz->kicked) && !READ_ONCE(rz->filling));
+	if (ramslice_has_grown(rz, a) || !ramslice_zone_wakeable_pages(a->zone))
+		return true;
+	/* Pairs with the thread, which sets @filling before it clears @kicked */
+	return !smp_load_acquire(&rz->kicked) && !READ_ONCE(rz->filling);
 }
 
 /*
@@ -396,7 +397,7 @@ static bool ramslice_fill_reserve(struct ramslice_zone *rz)
 		WRITE_ONCE(rz->calm_until, jiffies + CALM_TIME);
 	/* The allocator need not look at us again before it sinks below high */
 	if (zone_watermark_ok(rz->zone, 0, high_wmark_pages(rz->zone),
-				      MAX_NR_ZONES - 1, 0))
+			      MAX_NR_ZONES - 1, 0))
 		clear_bit(ZONE_BELOW_HIGH, &rz->zone->flags);
 	return woke;
 }
@@ -480,7 +481,7 @@ static int ramslice_wake_thread(void *unused)
 			if (!READ_ONCE(rz->kicked))
 				continue;
 			WRITE_ONCE(rz->filling, true);
-			/* Pairs with ramslice_waited_enough(): one of the two is set */
+			/* Pairs with ramslice_waited_enough() */
 			smp_store_release(&rz->kicked, false);
 			ramslice_fill_reserve(rz);
 			ramslice_finish_waking(rz);

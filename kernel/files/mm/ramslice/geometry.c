@@ -27,6 +27,7 @@ struct ramslice_geometry ramslice_geom = {
 /* The table; replaced under all three locks. */
 struct ramslice_slice *ramslice_slices;
 u32 ramslice_nr_ids;
+unsigned long *ramslice_sets[RAMSLICE_NR_SETS];
 
 static struct ramslice_zone *ramslice_zones[MAX_NUMNODES][MAX_NR_ZONES];
 static bool ramslice_classified;
@@ -235,7 +236,8 @@ static void ramslice_index_zones(void)
 		if (!rz)
 			continue;
 		rz->nr[ramslice_slices[id].state]++;
-		rz->nr_slices++;
+		ramslice_slices[id].index = rz->nr_slices++;
+		ramslice_note_sets(id);
 		rz->first_id = min(rz->first_id, id);
 		rz->end_id = id + 1;
 	}
@@ -263,6 +265,23 @@ static struct ramslice_slice *ramslice_make_table(u32 *nr_ids)
 	return table;
 }
 
+/* Empty ones, or false and none. */
+static bool ramslice_make_sets(unsigned long *sets[RAMSLICE_NR_SETS],
+			       u32 nr_ids)
+{
+	bool all = true;
+	unsigned int i;
+
+	for (i = 0; i < RAMSLICE_NR_SETS; i++) {
+		sets[i] = kvcalloc(BITS_TO_LONGS(max(nr_ids, 1U)), sizeof(long),
+				   GFP_KERNEL);
+		all &= !!sets[i];
+	}
+	for (i = 0; !all && i < RAMSLICE_NR_SETS; i++)
+		kvfree(sets[i]);
+	return all;
+}
+
 /*
  * Builds the table of slices again from present memory. Slices that are not
  * online keep their state: their memory is still there.
@@ -273,7 +292,9 @@ static struct ramslice_slice *ramslice_make_table(u32 *nr_ids)
 static int ramslice_rebuild_table(const struct ramslice_geometry *geom)
 {
 	struct ramslice_geometry old_geom = ramslice_geom;
+	unsigned long *sets[RAMSLICE_NR_SETS];
 	struct ramslice_slice *table, *old;
+	unsigned int i;
 	u32 id, nr_ids;
 
 	lockdep_assert_held(&ramslice_mutex);
@@ -281,6 +302,10 @@ static int ramslice_rebuild_table(const struct ramslice_geometry *geom)
 	down_write(&ramslice_table_sem);
 	ramslice_geom = *geom;
 	table = ramslice_make_table(&nr_ids);
+	if (table && !ramslice_make_sets(sets, nr_ids)) {
+		kvfree(table);
+		table = NULL;
+	}
 	if (!table) {
 		ramslice_geom = old_geom;
 		up_write(&ramslice_table_sem);
@@ -301,6 +326,8 @@ static int ramslice_rebuild_table(const struct ramslice_geometry *geom)
 	}
 	ramslice_slices = table;
 	ramslice_nr_ids = nr_ids;
+	for (i = 0; i < RAMSLICE_NR_SETS; i++)
+		swap(ramslice_sets[i], sets[i]);
 	ramslice_index_zones();
 	ramslice_event_seq++;
 	spin_unlock_irq(&ramslice_lock);
@@ -314,6 +341,8 @@ static int ramslice_rebuild_table(const struct ramslice_geometry *geom)
 
 	ramslice_classified = false;
 	kvfree(old);
+	for (i = 0; i < RAMSLICE_NR_SETS; i++)
+		kvfree(sets[i]);
 	return 0;
 }
 
@@ -427,7 +456,8 @@ static int ramslice_memory_callback(struct notifier_block *nb,
 	switch (action) {
 	case MEM_GOING_ONLINE:
 		/* Before the first page of it is freed */
-		mutex_lock(&ramslice_mutex);
+		if (!ramslice_interrupt_request())
+			return notifier_from_errno(-EBUSY);
 		down_write(&ramslice_table_sem);
 		err = ramslice_cover_zone(page_zone(pfn_to_page(mn->start_pfn)));
 		up_write(&ramslice_table_sem);
@@ -438,7 +468,8 @@ static int ramslice_memory_callback(struct notifier_block *nb,
 		 * Its blocks are isolated by now, so that nothing goes offline
 		 * under it again. A quarantined slice has no memory to offer.
 		 */
-		mutex_lock(&ramslice_mutex);
+		if (!ramslice_interrupt_request())
+			return notifier_from_errno(-EBUSY);
 		__ramslice_wake_range(mn->start_pfn, end, true);
 		if (!ramslice_range_awake(mn->start_pfn, end))
 			err = -EBUSY;

@@ -97,6 +97,7 @@ u32 ramslice_geom_slice(const struct ramslice_geometry *geom,
 /**
  * struct ramslice_slice - one slice
  * @rz: the zone it belongs to; NULL if it has no memory
+ * @index: its place among the slices of its zone
  * @state: enum ramslice_state
  * @reason: enum ramslice_reason: why it cannot be emptied, or did not work
  * @unreclaimable: @reason is for good
@@ -119,6 +120,7 @@ u32 ramslice_geom_slice(const struct ramslice_geometry *geom,
  */
 struct ramslice_slice {
 	struct ramslice_zone *rz;
+	u32 index;
 	u8 state;
 	u8 reason;
 	bool unreclaimable;
@@ -180,6 +182,7 @@ struct ramslice_stats {
  * @nr_released: chunks given to the allocator
  * @recycle_at: jiffies before which streams do not look for cache to recycle
  * @nr_held: offline slices that are held
+ * @nr_held_pages: their pages
  * @nr_quarantined_pages: lost
  * @woken_by_demand: slices woken by allocations
  * @stats: statistics
@@ -207,17 +210,29 @@ struct ramslice_zone {
 	unsigned long nr_released;
 	unsigned long recycle_at;
 	u32 nr_held;
+	unsigned long nr_held_pages;
 	unsigned long nr_quarantined_pages;
 	u64 woken_by_demand;
 	struct ramslice_stats stats;
 	struct ramslice_place *place;
-	struct mutex scan_mutex;
+	struct mutex scan_mutex;	/* summaries of its slices */
 	struct delayed_work scan_work;
 	u32 scan_changed;
 	u32 scan_all;
 };
 
 #define RAMSLICE_NO_ID	U32_MAX
+
+/*
+ * Sets of slices, a bit for each: so that an allocation need not walk a table of
+ * a hundred thousand with interrupts off. Under ramslice_lock.
+ */
+enum ramslice_set {
+	RAMSLICE_SET_OFF,	/* offline, and not held */
+	RAMSLICE_SET_HELD,
+	RAMSLICE_SET_WAKING,
+	RAMSLICE_NR_SETS,
+};
 
 extern struct mutex ramslice_mutex;
 extern struct rw_semaphore ramslice_table_sem;
@@ -226,6 +241,7 @@ extern wait_queue_head_t ramslice_wait;
 extern u64 ramslice_event_seq;
 extern struct ramslice_geometry ramslice_geom;
 extern struct ramslice_slice *ramslice_slices;
+extern unsigned long *ramslice_sets[RAMSLICE_NR_SETS];
 extern u32 ramslice_nr_ids;
 
 /* --- geometry.c --- */
@@ -310,6 +326,7 @@ int ramslice_verify(struct seq_file *m);
 /* --- state.c --- */
 bool ramslice_state_legal(enum ramslice_state from, enum ramslice_state to);
 bool ramslice_set_state(u32 id, enum ramslice_state to);
+void ramslice_note_sets(u32 id);
 const char *ramslice_state_name(enum ramslice_state state);
 const char *ramslice_reason_name(enum ramslice_reason reason);
 
@@ -407,7 +424,7 @@ void ramslice_find_reserved(u32 id, struct ramslice_census *c);
 void ramslice_take_census(u32 id, struct ramslice_census *c,
 			  enum ramslice_cache cache, bool stop_early);
 enum ramslice_reason ramslice_find_blocker(unsigned long pfn);
-unsigned long ramslice_find_lent(const struct ramslice_census *c);
+unsigned long ramslice_find_lent(const struct ramslice_census *c, bool *drained);
 
 /* --- page_class.c --- */
 enum ramslice_reason ramslice_folio_blocks(struct folio *folio);
@@ -570,6 +587,7 @@ int ramslice_request(struct ramslice_request *req);
 int ramslice_begin_emptying(void);
 void ramslice_end_emptying(void);
 bool ramslice_request_busy(void);
+bool ramslice_interrupt_request(void);
 
 /* --- offline.c --- */
 /**
@@ -581,6 +599,7 @@ bool ramslice_request_busy(void);
  * @work: what it has done so far
  * @dry_moved: dry run: page frames of destinations already spoken for
  * @dry_offline: dry run: page frames that would be offline by now
+ * @drained: the LRU batches of all CPUs were drained for it
  * @reason: why it stopped, or why the last slice failed
  */
 struct ramslice_run {
@@ -591,6 +610,7 @@ struct ramslice_run {
 	struct ramslice_work work;
 	u64 dry_moved;
 	u64 dry_offline;
+	bool drained;
 	enum ramslice_reason reason;
 };
 

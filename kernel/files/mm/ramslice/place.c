@@ -485,7 +485,6 @@ void ramslice_place_forget(void)
 void ramslice_place_woken(struct ramslice_zone *rz, u32 id, u32 first)
 {
 	enum ramslice_place_policy now = READ_ONCE(ramslice_policy);
-	u32 index = 0, other;
 	struct ramslice_place *place = rz->place;
 	enum ramslice_place_class class;
 	struct ramslice_slice *s;
@@ -493,15 +492,13 @@ void ramslice_place_woken(struct ramslice_zone *rz, u32 id, u32 first)
 
 	if (now == RAMSLICE_PLACE_STOCK)
 		return;
-	for_each_zone_slice(rz, other, s)
-		index += other < id;
 	s = &ramslice_slices[id];
 
 	spin_lock_irqsave(&rz->zone->lock, flags);
 	if (id < place->nr_ids) {
 		struct ramslice_place_slice p = {
 			.id = id,
-			.index = index,
+			.index = s->index,
 			.nr_pages = s->nr_pages,
 			.nr_free = s->nr_pages,
 			.free_blocks = place->geom.nr_blocks,

@@ -139,6 +139,8 @@ bool ramslice_place_is_kernel(const struct ramslice_place_slice *p);
 u64 ramslice_place_likes(enum ramslice_place_policy policy,
 			 enum ramslice_place_class class,
 			 const struct ramslice_place_slice *p);
+int ramslice_place_end_of(enum ramslice_place_policy policy,
+			  enum ramslice_place_class class);
 u64 ramslice_place_score(enum ramslice_place_policy policy,
 			 enum ramslice_place_class class,
 			 const struct ramslice_place_slice *p);

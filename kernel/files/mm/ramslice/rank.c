@@ -118,6 +118,18 @@ u64 ramslice_place_likes(enum ramslice_place_policy policy,
 }
 
 /*
+ * At which end of a zone a policy begins with empty slices that are alike: 1 at
+ * the lowest, -1 at the highest, 0 if that is for ramslice_place_likes() to say.
+ */
+int ramslice_place_end_of(enum ramslice_place_policy policy,
+			  enum ramslice_place_class class)
+{
+	if (policy == RAMSLICE_PLACE_PACKED)
+		return class == RAMSLICE_PLACE_KERNEL ? 1 : -1;
+	return policy == RAMSLICE_PLACE_STOCK;
+}
+
+/*
  * The same where a pageblock is wanted; 0, too, if it has none to give. For
  * movable pages the allocator looks among the blocks of other types last, so
  * that slices which have no others come last, whatever the policy.

@@ -136,6 +136,32 @@ static int ramslice_empty_zones(const struct ramslice_params *params,
 }
 
 /**
+ * ramslice_interrupt_request - take ramslice_mutex, from a request if need be
+ *
+ * A request that empties slices gives up at once, unless it hangs: in a power
+ * driver, or in a file system whose server does not answer.
+ *
+ * Context: May sleep, for a second.
+ * Return: true with ramslice_mutex held; false if it was not to be had.
+ */
+bool ramslice_interrupt_request(void)
+{
+	unsigned long until = jiffies + HZ;
+	struct ramslice_zone *rz;
+	unsigned int i;
+
+	while (!mutex_trylock(&ramslice_mutex)) {
+		/* Cleared as each slice is begun */
+		for (i = 0; (rz = ramslice_zone_by_index(i)); i++)
+			WRITE_ONCE(rz->pressure, true);
+		if (time_after(jiffies, until))
+			return false;
+		schedule_timeout_uninterruptible(1);
+	}
+	return true;
+}
+
+/**
  * ramslice_begin_emptying - become the one request that empties slices
  *
  * Context: May sleep. On success, ramslice_mutex is held until
@@ -148,7 +174,6 @@ int ramslice_begin_emptying(void)
 	/* Others hold the mutex, too, but not for long */
 	if (test_and_set_bit_lock(0, &ramslice_busy))
 		return -EBUSY;
-	/* Interruptible, so that verify.c can freeze those who wait for it */
 	if (mutex_lock_interruptible(&ramslice_mutex)) {
 		clear_bit_unlock(0, &ramslice_busy);
 		return -ERESTARTSYS;

@@ -317,11 +317,6 @@ static void ramslice_keep(struct ramslice_slice *s, struct ramslice_block *b,
 
 /* --- slices ---------------------------------------------------------------- */
 
-/* First page of each pageblock of a slice that has memory; @n, @pfn as usual. */
-#define for_each_online_block(id, n, pfn, page)				\
-	for_each_slice_block(id, n, pfn)				\
-		if (((page) = pfn_to_online_page(pfn)))
-
 /**
  * ramslice_slice_empty - is all of a slice in the free lists?
  * @id: the slice
@@ -373,6 +368,7 @@ bool ramslice_slice_stale(u32 id)
 				return true;
 			continue;
 		}
+		/* Each byte is written at once, and none is waited for */
 		if (data_race(memchr_inv(touched, 0, nr)))
 			return true;
 	}
@@ -426,14 +422,17 @@ static void ramslice_glance_block(struct ramslice_slice *s, struct page *page,
 void ramslice_glance_slice(u32 id)
 {
 	struct ramslice_slice *s = &ramslice_slices[id];
-	struct page *page;
 	unsigned long pfn;
 	unsigned int n;
 
 	if (!ramslice_slice_stale(id))
 		return;
 	mutex_lock(&s->rz->scan_mutex);
-	for_each_online_block(id, n, pfn, page) {
+	for_each_slice_block(id, n, pfn) {
+		struct page *page = pfn_to_online_page(pfn);
+
+		if (!page)
+			continue;
 		if (ramslice_block_touched(pfn))
 			ramslice_glance_block(s, page, pfn);
 	}
@@ -473,7 +472,6 @@ static void ramslice_scan_block(struct ramslice_slice *s, struct page *page,
 void ramslice_scan_slice(u32 id, unsigned long max_age)
 {
 	struct ramslice_slice *s = &ramslice_slices[id];
-	struct page *page;
 	unsigned long pfn;
 	unsigned int n;
 	bool all;
@@ -489,7 +487,11 @@ void ramslice_scan_slice(u32 id, unsigned long max_age)
 		s->read_at = jiffies;
 		s->was_read = true;
 	}
-	for_each_online_block(id, n, pfn, page) {
+	for_each_slice_block(id, n, pfn) {
+		struct page *page = pfn_to_online_page(pfn);
+
+		if (!page)
+			continue;
 		if (all || ramslice_block_touched(pfn)) {
 			ramslice_scan_block(s, page, pfn);
 			cond_resched();
@@ -574,13 +576,16 @@ void ramslice_forget_slice(u32 id)
 void ramslice_sum_slice(u32 id)
 {
 	struct ramslice_slice *s = &ramslice_slices[id];
-	struct page *page;
 	unsigned long pfn;
 	unsigned int n, c;
 
 	memset(s->count, 0, sizeof(s->count));
 	s->nr_blocking = 0;
-	for_each_online_block(id, n, pfn, page) {
+	for_each_slice_block(id, n, pfn) {
+		struct page *page = pfn_to_online_page(pfn);
+
+		if (!page)
+			continue;
 		const struct ramslice_block *b = ramslice_block(pfn);
 
 		for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)

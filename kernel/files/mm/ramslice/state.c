@@ -84,6 +84,18 @@ bool ramslice_state_legal(enum ramslice_state from, enum ramslice_state to)
 	       (ramslice_legal_changes[from] & BIT(to));
 }
 
+/* Its state, or whether it is held, has changed. Under ramslice_lock. */
+void ramslice_note_sets(u32 id)
+{
+	const struct ramslice_slice *s = &ramslice_slices[id];
+	bool off = s->state == RAMSLICE_OFFLINE;
+
+	__assign_bit(id, ramslice_sets[RAMSLICE_SET_OFF], off && !s->held);
+	__assign_bit(id, ramslice_sets[RAMSLICE_SET_HELD], off && s->held);
+	__assign_bit(id, ramslice_sets[RAMSLICE_SET_WAKING],
+		     s->state == RAMSLICE_WAKING);
+}
+
 /**
  * ramslice_set_state - change the state of a slice
  * @id: the slice
@@ -105,6 +117,7 @@ bool ramslice_set_state(u32 id, enum ramslice_state to)
 	s->rz->nr[from]--;
 	s->rz->nr[to]++;
 	s->state = to;
+	ramslice_note_sets(id);
 	ramslice_event_seq++;
 	trace_ramslice_state(id, from, to);
 	wake_up_interruptible_all(&ramslice_wait);

@@ -135,64 +135,103 @@ static bool ramslice_power_pending(u32 id)
 	return pending;
 }
 
+/* A zone's first slice from @id on that is in a set, or RAMSLICE_NO_ID. */
+static u32 ramslice_next_in(const struct ramslice_zone *rz, u32 id,
+			    enum ramslice_set set)
+{
+	for (;; id++) {
+		id = find_next_bit(ramslice_sets[set], rz->end_id, id);
+		if (id >= rz->end_id)
+			return RAMSLICE_NO_ID;
+		if (ramslice_slices[id].rz == rz)
+			return id;
+	}
+}
+
 /*
  * A waking slice. If @to_claim, one with power and unclaimed blocks: not one
  * that the driver is still waking or whose last chunks are being released.
  */
 static u32 ramslice_first_waking(struct ramslice_zone *rz, bool to_claim)
 {
-	struct ramslice_slice *s;
-	u32 id;
+	u32 id = RAMSLICE_NO_ID;
 
-	if (!rz->nr[RAMSLICE_WAKING])
-		return RAMSLICE_NO_ID;
-	for_each_zone_slice(rz, id, s) {
-		if (s->state != RAMSLICE_WAKING)
-			continue;
+	if (rz->nr[RAMSLICE_WAKING])
+		id = ramslice_next_in(rz, rz->first_id, RAMSLICE_SET_WAKING);
+	while (id != RAMSLICE_NO_ID) {
+		const struct ramslice_slice *s = &ramslice_slices[id];
+
 		if (!to_claim || (s->powered &&
 				  s->claimed < ramslice_geom.nr_blocks))
-			return id;
+			break;
+		id = ramslice_next_in(rz, id + 1, RAMSLICE_SET_WAKING);
 	}
-	return RAMSLICE_NO_ID;
+	return id;
 }
 
-/*
- * The slice that best wakes for a kind of pages: of those that are off, the
- * one that the placement policy likes best, the first of equals; held ones
- * only if @held. RAMSLICE_NO_ID if there is none. Under ramslice_lock.
- */
-static u32 ramslice_best_to_wake(struct ramslice_zone *rz,
-				 enum ramslice_place_class class, bool held)
+/* The last slice of a zone in a set, or RAMSLICE_NO_ID. */
+static u32 ramslice_last_in(struct ramslice_zone *rz, enum ramslice_set set)
+{
+	unsigned long id = rz->end_id, end;
+
+	do {
+		end = id;
+		id = find_last_bit(ramslice_sets[set], end);
+		if (id >= end || id < rz->first_id)
+			return RAMSLICE_NO_ID;
+	} while (ramslice_slices[id].rz != rz);
+	return id;
+}
+
+static u32 ramslice_best_in(struct ramslice_zone *rz,
+			    enum ramslice_place_class class,
+			    enum ramslice_set set)
 {
 	enum ramslice_place_policy policy = ramslice_place_policy();
-	u32 id, best_id = RAMSLICE_NO_ID, index = 0;
-	struct ramslice_slice *s;
+	int end = ramslice_place_end_of(policy, class);
+	u32 id, best_id = RAMSLICE_NO_ID;
 	u64 best = 0;
 
-	lockdep_assert_held(&ramslice_lock);
-	if (rz->nr[RAMSLICE_OFFLINE] == (held ? 0 : rz->nr_held))
-		return RAMSLICE_NO_ID;
-	for_each_zone_slice(rz, id, s) {
+	if (end < 0)
+		return ramslice_last_in(rz, set);
+	id = ramslice_next_in(rz, rz->first_id, set);
+	if (end)
+		return id;
+	for (; id != RAMSLICE_NO_ID; id = ramslice_next_in(rz, id + 1, set)) {
+		const struct ramslice_slice *s = &ramslice_slices[id];
 		struct ramslice_place_slice p = {
 			.id = id,
-			.index = index++,
+			.index = s->index,
 			.nr_pages = s->nr_pages,
 			.nr_free = s->nr_pages,
 		};
-		u64 points;
+		u64 points = ramslice_place_likes(policy, class, &p);
 
-		if (s->state != RAMSLICE_OFFLINE || (s->held && !held))
-			continue;
-		/* Stock has no preference: the first will do */
-		if (policy == RAMSLICE_PLACE_STOCK)
-			return id;
-		points = ramslice_place_likes(policy, class, &p);
 		if (points > best) {
 			best = points;
 			best_id = id;
 		}
 	}
 	return best_id;
+}
+
+/*
+ * The slice that best wakes for a kind of pages: of those that are off, the
+ * one that the placement policy likes best, the first of equals; held ones
+ * only if @held, and then after the others. RAMSLICE_NO_ID if there is none.
+ * Under ramslice_lock.
+ */
+static u32 ramslice_best_to_wake(struct ramslice_zone *rz,
+				 enum ramslice_place_class class, bool held)
+{
+	u32 id = RAMSLICE_NO_ID;
+
+	lockdep_assert_held(&ramslice_lock);
+	if (rz->nr[RAMSLICE_OFFLINE] > rz->nr_held)
+		id = ramslice_best_in(rz, class, RAMSLICE_SET_OFF);
+	if (id == RAMSLICE_NO_ID && held && rz->nr_held)
+		id = ramslice_best_in(rz, class, RAMSLICE_SET_HELD);
+	return id;
 }
 
 /* Claims the next chunk of a waking slice. Under ramslice_lock. */
@@ -509,24 +548,30 @@ void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn,
 
 /*
  * Lets nothing go offline any more, wakes what is, and waits for what others
- * are waking. False if something stays off that is not lost.
+ * are waking. False if something stays off that is not lost, or may still go off.
  */
 static bool ramslice_inhibit(const char *what)
 {
 	u32 nr_woken = 0;
-	bool all;
+	bool all, idle;
 
 	WRITE_ONCE(ramslice_offline_inhibited, true);
-	/* A request under way sees the flag and gives up */
-	mutex_lock(&ramslice_mutex);
-	mutex_unlock(&ramslice_mutex);
+	/*
+	 * A request under way sees the flag and gives up. One that hangs does not:
+	 * its slice has power, and is left as it is.
+	 */
+	idle = ramslice_interrupt_request();
+	if (idle)
+		mutex_unlock(&ramslice_mutex);
+	else
+		pr_err("a request hangs before %s\n", what);
 	all = ramslice_wake_all(&nr_woken);
 	if (nr_woken)
 		pr_info("%u slices woken before %s\n", nr_woken, what);
 	if (!all)
 		pr_err("slices stay off before %s: the power driver hangs\n",
 		       what);
-	return all;
+	return all && idle;
 }
 
 /* The next kernel, or the firmware, knows nothing of slices. */
