@@ -314,13 +314,14 @@ def memory(_):
 
 
 def snapshot(_):
-    """What the KUnit test that takes a snapshot of 8192 slices and orders them took for that."""
+    """What the KUnit test that takes snapshots and orders slices took for that."""
     dev.debugfs()
     text = dev.read("/sys/kernel/debug/kunit/ramslice_snapshot/results")
     if "not ok" in text:
         sys.exit(text)
-    return [{"snapshot_ns": int(a), "order_ns": int(b)}
-            for a, b in re.findall(r"snapshot_ns (\d+) order_ns (\d+)", text)]
+    names = ("slices", "snapshot_ns", "order_ns")
+    return [dict(zip(names, map(int, found), strict=True))
+            for found in re.findall(r"slices (\d+) snapshot_ns (\d+) order_ns (\d+)", text)]
 
 
 def profiled(bench, mib, rows, path):

@@ -83,7 +83,7 @@ class Samples(unittest.TestCase):
     """Boots of which each has figures about its own number."""
 
     # Per unit of the figures, by part
-    SCALE = {"loops": 1, "threads": 1, "together": 1, "tlb": 1, "snapshot": 2e-6}
+    SCALE = {"loops": 1, "threads": 1, "together": 1, "tlb": 1, "snapshot": 1e-6}
 
     @staticmethod
     def figures(number):
@@ -100,7 +100,7 @@ class Samples(unittest.TestCase):
                 "fork": rounds,
             },
             "together": [row | {"had_to_move": 1} for row in rows],
-            "snapshot": rows,
+            "snapshot": [row | {"slices": slices} for slices in (8192, 98304) for row in rows],
             "tlb": {"folios": 128, "usual": flushes, "one": flushes},
         }
 
