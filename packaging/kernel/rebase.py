@@ -198,7 +198,7 @@ def write(lock, version, linux, sha256, fresh):
     # Each goes to the part of the series that the one which it replaces is in
     parts = [path.relative_to(PATCHES).parent for path in gone]
     listing = [str(parts[min(number, len(parts) - 1)] / name) for number, name in enumerate(names)]
-    # Beside what it replaces, for renames do not cross file systems.
+    # Beside what it replaces, because renames do not cross file systems.
     with tempfile.TemporaryDirectory(prefix=".rebase-", dir=LOCK.parent) as folder:
         new, old, new_lock = (Path(folder) / name for name in ("new", "old", "lock"))
         shutil.copytree(PATCHES, new, ignore=lambda inside, there: [

@@ -153,7 +153,7 @@ fn basis(
         ),
     });
     basis.push(match (&settings.profile.machine, settings.clock) {
-        (None, _) => "costs: none can be counted, for the profile names no machine".to_owned(),
+        (None, _) => "costs: none can be counted, because the profile names no machine".to_owned(),
         (Some(machine), SampleClock::Real) => {
             let by = match (settings.cycle_clock, machine.frequency.value) {
                 (Some(clock), _) => format!("cycles are of {}", range(Interval::exactly(clock))),

@@ -42,7 +42,7 @@ def complaints(tree, options, names):
     """What checkpatch says, as [(file given, line number, level, type, message)]."""
     with tempfile.TemporaryDirectory(prefix="ramslice-checkpatch-") as scratch:
         # Names relative to the overlay are names in the kernel tree, which some checks go by.
-        # Not run in the overlay itself, for checkpatch leaves a file behind where it runs.
+        # Not run in the overlay itself, because checkpatch leaves a file behind where it runs.
         for entry in OVERLAY.iterdir():
             os.symlink(entry, Path(scratch) / entry.name)
         done = subprocess.run(

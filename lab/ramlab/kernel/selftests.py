@@ -268,7 +268,7 @@ def main():
         failures += [f"{name}: {problem}" for problem in found[name]["problems"]]
         for test, text in differences(stock, found[name]["results"], ("stock", name)).items():
             if test in flaky:
-                print(f"not compared, for it is flaky: {test}")
+                print(f"not compared, because it is flaky: {test}")
             else:
                 failures.append(f"{test} differs:\n    {text}")
     for failure in failures:

@@ -283,8 +283,8 @@ fn derived(
 ) -> Result<SourcedValue<ProfilePower>, ProfileError> {
     let (Some(all), Some(left)) = (background.value, floor.value) else {
         let message = format!(
-            "state `{}` has no saving, and it cannot be worked out as background less floor, for \
-             one of them is unknown",
+            "state `{}` has no saving, and it cannot be worked out as background less floor, \
+             because one of them is unknown",
             table.get_ref().name.get_ref()
         );
         return Err(powers.file.error(&table.span(), message));

@@ -111,7 +111,7 @@ pub(super) struct MemoryOwner {
     /// How its cache was used.
     pub(super) usage: CacheUsage,
     /// Pages of cache that requests moved since time passed last: active ones, and any. They age
-    /// when it passes, for what was not moved does not.
+    /// when it passes, because what was not moved does not.
     pub(super) moved: [u64; 2],
 }
 

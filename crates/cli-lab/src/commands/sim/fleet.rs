@@ -232,7 +232,7 @@ pub(super) fn run(
     Ok(ExitStatus::Ok)
 }
 
-/// Ctrl-C ends it after the machines under way; then there is no report, for half a fleet is none.
+/// Ctrl-C ends it after the machines under way; then there is no report: half a fleet is no fleet.
 fn simulate_with_progress(
     machines: impl Iterator<Item = Result<UsageSeries, InputError>> + Send,
     options: &FleetOptions,
