@@ -53,6 +53,9 @@ def pytest_addoption(parser):
                          "such tests are a failure")
     group.addoption("--session-minutes", type=float, metavar="N",
                     help="no machine starts later than this; what did not run has failed")
+    group.addoption("--grace-seconds", type=float, default=60, metavar="N",
+                    help="a guest hangs if nothing comes from it for twice its tests' time and "
+                         "this (default %(default)g)")
     group.addoption("--programs", metavar="DIR",
                     help="take our programs from there (default: build them)")
     group.addoption("--guest-program", metavar="FILE",

@@ -259,7 +259,9 @@ class Boot:
         deadline = None
         while not (number in self.ended_tests or number in self.missing or self.uncollected
                    or self.complained_at is not None):
-            limit = 2 * self.seconds + 60 if self.at >= 0 else BOOT_SECONDS
+            limit = BOOT_SECONDS
+            if self.at >= 0:
+                limit = 2 * self.seconds + self.config.getoption("grace_seconds")
             deadline = self.since + limit
             if time.monotonic() > deadline:
                 raise self._ended("hung", f"nothing came from the guest for {limit:.0f} s")

@@ -9,14 +9,18 @@ time no virtual machine starts, and what did not run has failed.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-from ramlab.common import RAMLAB, ROOT
+from ramlab.common import CACHE, RAMLAB, ROOT
 
 # The flavours that tests boot; those of slow tests are built when they are asked for.
 KERNELS = ("plain", "research", "debug")
+# Where the step "programs" builds: not again in each worker.
+PROGRAMS = Path(os.environ.get("CARGO_TARGET_DIR", CACHE / "target")) / "release"
 
 # The same generated inputs each time, so that what fails, fails again. By hand, each run draws its
 # own.
@@ -34,7 +38,8 @@ def steps(options, left_minutes):
     yield "programs", shell("build_programs"), True
     yield "style", [RAMLAB, "check"], False
     yield "crates", shell(CRATES), False
-    words = ["-m", "not slow", "--junitxml", ROOT / "out/tests.xml", *options.pytest]
+    words = ["-m", "not slow", "--programs", PROGRAMS, "--junitxml", ROOT / "out/tests.xml",
+             *options.pytest]
     if options.rerun_unsteady:
         words.append("--rerun-unsteady")
     if options.minutes:

@@ -113,7 +113,9 @@ class GuestTests:
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         last = (nextitem is None or not isinstance(nextitem, GuestTest)
                 or self.key(nextitem) != self.key(item))
+        began = time.monotonic()
         reports = self.run(item, last)
+        _add_machine_seconds(reports, time.monotonic() - began)
         if self.config.getoption("rerun_unsteady") and _may_rerun(item, reports):
             reports = self.rerun(item, reports)
         self.finished.add(item)
@@ -231,6 +233,13 @@ class GuestTests:
 
     def pytest_unconfigure(self):
         self.end_boot()
+
+
+def _add_machine_seconds(reports, seconds):
+    """Has the setup of a test last as long as the boot before it, and the end of its machine."""
+    guest = sum(report.duration for report in reports if not isinstance(report, SubtestReport))
+    for report in reports[:1]:
+        report.duration += max(0, seconds - guest)
 
 
 def has_machine(item):

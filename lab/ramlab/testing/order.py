@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The order of tests: what took longest in earlier runs begins first.
 
-So no worker is idle at the end. The cache keeps the longest time that each machine's tests, and
-each test of the host, took. Machines without a kept time begin before all others, those with most
-tests first.
+So no worker is idle at the end. The cache keeps the longest time that each machine with its tests,
+and each test of the host, took. Machines without a kept time begin before all others, those with
+most tests first.
 """
 
 import collections

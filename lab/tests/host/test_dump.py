@@ -11,6 +11,9 @@ import subprocess
 import duckdb
 import pytest
 
+# One worker makes the recordings
+pytestmark = pytest.mark.xdist_group("dump")
+
 TABLES = ("snapshots", "zones", "events", "meminfo", "vmstat", "census", "samples")
 PAGE = 4096
 ZONE = 'node="0", zone="Normal"'
@@ -46,7 +49,7 @@ def folder(tmp_path_factory, examples, lab_program):
     """The recordings `made-up`, of an invented machine, and `host`, of the host's statistics."""
     folder = tmp_path_factory.mktemp("dump")
     subprocess.run([examples / "made_up", "made-up", "--census"], cwd=folder, check=True)
-    subprocess.run([lab_program, "record", "--statistics-only", "--every", "100ms", "--for", "4s",
+    subprocess.run([lab_program, "record", "--statistics-only", "--every", "100ms", "--for", "2s",
                     "-o", "host"], cwd=folder, check=True)
     return folder
 

@@ -272,15 +272,15 @@ def test_after(): pass
     assert boots == 1
 
 
-def test_a_guest_that_hangs_is_ended_and_its_test_fails(guests, monkeypatch):
+def test_a_guest_that_hangs_is_ended_and_its_test_fails(guests):
     result, boots = guests("""
 pytestmark = [vm(), pytest.mark.timeout(1)]
 def test_hangs():
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     time.sleep(300)
-""")
+""", "--grace-seconds", "3")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines_random(["*nothing came from the guest*"])
+    result.stdout.fnmatch_lines_random(["*nothing came from the guest for 5 s*"])
 
 
 def test_a_module_that_cannot_be_imported_in_the_guest_fails_its_tests(guests):
@@ -452,6 +452,15 @@ class TestLong:
     result, _ = guests(text, "-v")
     order = [line.split()[0].rpartition("::")[2] for line in result.outlines if "PASSED" in line]
     assert order == ["test_host", "test_brief", "test_a", "test_b"]
+
+
+def test_a_boot_is_a_part_of_the_setup_of_the_first_test(guests):
+    result, _ = guests("""
+pytestmark = vm()
+def test_one(): pass
+def test_other(): pass
+""", "--durations=1", extra="sleep 2")
+    result.stdout.re_match_lines([r"[2-9].*s setup +.*::test_one"])
 
 
 def test_the_last_failures_are_run_alone(guests):
