@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ramlab import guest_programs
 from ramlab.architectures import ARCHITECTURES
-from ramlab.common import CACHE, RAMLAB, ROOT, STOCK_KERNELS
+from ramlab.common import CACHE, FLAVOURS, RAMLAB, ROOT, STOCK_KERNELS, kvm_usable
 from ramlab.kernel.images import image
 from ramlab.testing.guest import MARK
 from ramlab.vm import boot as vm
@@ -38,6 +38,9 @@ TAIL = 40
 SHM = Path("/dev/shm")
 SHM_BYTES = 3 << 30
 PR_SET_PDEATHSIG = 1
+# Supervisor mode access prevention makes an emulator leave its translated code twice for each copy
+# to or from user space: a tenth of a boot and more. Kernels with checkers keep it.
+LIGHT_PROCESSOR = "-cpu max,-smap"
 # pytest's own plug-ins that guests do without: each is a module to import, emulated.
 UNUSED = ("junitxml", "doctest", "pastebin", "stepwise", "setuponly", "setupplan", "faulthandler",
           "cacheprovider", "unraisableexception", "threadexception")
@@ -138,6 +141,11 @@ class Boot:
     def _options(self, own, shared):
         machine = self.machine
         qemu = [word.replace("{folder}", str(shared)) for word in machine.qemu]
+        is_native = ARCHITECTURES[machine.arch].is_native
+        _, fragments = FLAVOURS.get(machine.kernel, (False, ()))
+        if is_native and not kvm_usable() and "debug.config" not in fragments:
+            # Of several processors, the last one counts
+            qemu.insert(0, LIGHT_PROCESSOR)
         return argparse.Namespace(
             kernel=machine.kernel, arch=machine.arch, mem=machine.mem, cpus=str(machine.cpus),
             disk=machine.disk, append=[machine.append, "printk.devkmsg=on"], timeout=0,

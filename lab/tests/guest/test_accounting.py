@@ -304,7 +304,10 @@ WORKLOADS = [
     collapse_shmem, khugepaged, hugetlb, compaction, offline_online, beside_requests, hotplug,
 ]
 NUMA_WORKLOADS = [boot, anon_thp, fork, compaction, offline_online]
-SECONDS = 2
+# What puts pages on lists, ages them and takes them off again runs on both LRU implementations each
+# time, the rest on the second one in the long campaigns.
+LRU_WORKLOADS = [anon_thp, file_dirty, swap, offline_online]
+SECONDS = 1
 
 
 def setUpModule():
@@ -314,20 +317,23 @@ def setUpModule():
     dev.write(THP / "shmem_enabled", "advise")
 
 
-def by_name(workloads):
-    return pytest.mark.parametrize("workload", workloads, ids=lambda workload: workload.__name__)
+def on_both_lrus():
+    for lru in ("classic", "mglru"):
+        for workload in WORKLOADS:
+            is_slow = lru == "mglru" and workload not in LRU_WORKLOADS
+            yield pytest.param(lru, workload, id=f"{lru}-{workload.__name__}",
+                               marks=[pytest.mark.slow] * is_slow)
 
 
 @MOVABLE
-@by_name(WORKLOADS)
-@pytest.mark.parametrize("lru", ["classic", "mglru"])
-def test_both_recounts_agree_after(workload, lru):
+@pytest.mark.parametrize("lru, workload", on_both_lrus())
+def test_both_recounts_agree_after(lru, workload):
     dev.set_mglru(lru == "mglru")
     workload(SECONDS)
 
 
 @NUMA
-@by_name(NUMA_WORKLOADS)
+@pytest.mark.parametrize("workload", NUMA_WORKLOADS, ids=lambda workload: workload.__name__)
 def test_both_recounts_agree_on_two_nodes_after(workload):
     dev.set_mglru(False)
     workload(SECONDS)

@@ -3,6 +3,8 @@
 offline slice.
 """
 
+import dataclasses
+
 import pytest
 
 from ramlab.guest.churn import check, churn
@@ -19,8 +21,27 @@ HOLES = "ramslice=48M memmap=40M$640M memmap=4M$1200M"
 ALL = ["stock", "packed", "low", "array", "list", "adaptive"]
 
 
-def run(**options):
-    problems, summary = churn(**options)
+@dataclasses.dataclass(frozen=True)
+class Dose:
+    """How long requests go on at least, and the part of memory that the loads get."""
+
+    seconds: float
+    share: float = 0.5
+
+
+def doses(short, full):
+    """A test of every run with the short dose, and one of the long campaigns with the full one."""
+    return pytest.mark.parametrize("dose", [
+        pytest.param(short, id="short"),
+        pytest.param(full, id="full", marks=pytest.mark.slow),
+    ])
+
+
+SHORT = Dose(seconds=6, share=0.15)
+
+
+def run(dose, **options):
+    problems, summary = churn(seconds=dose.seconds, share=dose.share, **options)
     print(summary)
     check(problems)
 
@@ -28,23 +49,29 @@ def run(**options):
 @pytest.mark.slow
 @MACHINE
 def test_loads_keep_their_contents_on_the_classic_lru():
-    run(seconds=25, lru="classic")
+    run(Dose(seconds=25), lru="classic")
 
 
 @MACHINE
-def test_loads_keep_their_contents_on_mglru():
-    run(seconds=25, lru="mglru", seed=2)
+@doses(SHORT, Dose(seconds=25))
+def test_loads_keep_their_contents_on_mglru(dose):
+    run(dose, lru="mglru", seed=2)
 
 
 # A page fault costs ten times as much with checkers, so the loads are smaller
 @vm(kernel="debug", mem="2G", disk="2G", append="ramslice=32M")
-def test_loads_keep_their_contents_with_checkers():
-    run(seconds=20, share=0.1)
+@doses(Dose(seconds=4, share=0.04), Dose(seconds=20, share=0.1))
+def test_loads_keep_their_contents_with_checkers(dose):
+    run(dose)
 
 
+@pytest.mark.parametrize("seconds, turn_s", [
+    pytest.param(15, 6, id="short"),
+    pytest.param(40, 12, id="full", marks=pytest.mark.slow),
+])
 @MACHINE
-def test_stressors_succeed_while_slices_come_and_go():
-    problems, summary = stress(seconds=40, turn_s=12)
+def test_stressors_succeed_while_slices_come_and_go(seconds, turn_s):
+    problems, summary = stress(seconds=seconds, turn_s=turn_s)
     print(summary)
     check(problems)
 
@@ -56,13 +83,15 @@ def known(*names):
 
 @vm(kernel=["plain", "research"], slow="research", mem="2G", disk="1G",
     append="ramslice=16M ramslice_placement=packed", fresh=True)
-def test_loads_keep_their_contents_while_policies_change():
-    run(seconds=20, policies=known("packed", "low", "array", "stock"))
+@doses(SHORT, Dose(seconds=20))
+def test_loads_keep_their_contents_while_policies_change(dose):
+    run(dose, policies=known("packed", "low", "array", "stock"))
 
 
 @vm(kernel=["plain", "research"], slow="research", mem="2G", disk="1G", append=HOLES)
-def test_loads_keep_their_contents_in_memory_with_holes():
-    run(seconds=20, seed=2, policies=known("list", "adaptive", "stock", "packed"))
+@doses(SHORT, Dose(seconds=20))
+def test_loads_keep_their_contents_in_memory_with_holes(dose):
+    run(dose, seed=2, policies=known("list", "adaptive", "stock", "packed"))
 
 
 @pytest.mark.slow
@@ -79,23 +108,23 @@ def test_loads_keep_their_contents_in_memory_with_holes():
 @vm(kernel="debug-research", mem="2G", disk="1G",
     append="ramslice=16M ramslice_placement=adaptive")
 def test_loads_keep_their_contents_under_one_policy():
-    run(seconds=45, share=0.1)
+    run(Dose(seconds=45, share=0.1))
 
 
 @pytest.mark.slow
 @vm(kernel="debug-research", mem="2G", disk="1G", append="ramslice=16M")
 def test_loads_keep_their_contents_while_policies_change_on_mglru():
-    run(seconds=90, share=0.1, lru="mglru", policies=ALL)
+    run(Dose(seconds=90, share=0.1), lru="mglru", policies=ALL)
 
 
 @pytest.mark.slow
 @vm(kernel="debug-research", mem="2G", disk="1G", append=HOLES)
 def test_policies_change_in_memory_with_holes():
-    run(seconds=90, share=0.1, seed=2, policies=ALL)
+    run(Dose(seconds=90, share=0.1), seed=2, policies=ALL)
 
 
 @pytest.mark.slow
 @vm(kernel="debug-research", mem="2G", disk="1G", append="ramslice=48M",
     numa=("1G,cpus=0", "1G,cpus=1"))
 def test_policies_change_on_two_nodes():
-    run(seconds=90, share=0.1, seed=3, policies=ALL)
+    run(Dose(seconds=90, share=0.1), seed=3, policies=ALL)

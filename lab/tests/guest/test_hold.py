@@ -3,7 +3,7 @@
 pages. What needs only the interface is in the kernel's selftests: ramslice_hold.py.
 """
 
-import subprocess
+import signal
 from pathlib import Path
 
 from ramslice_hold import HoldTest, free_and_total
@@ -11,6 +11,7 @@ from ramslice_hold import HoldTest, free_and_total
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE
+from ramlab.guest.memory_eater import end_of_eater
 from ramlab.pytest_vm import vm
 
 
@@ -21,19 +22,7 @@ class HoldAndMachine(HoldTest):
         kills = harness.vmstat()["oom_kill"]
         info = self.device.info()
         mib = (info.free_pages + info.offline_pages) * PAGE // MIB + 4 * self.slice_kib // 1024
-        eater = subprocess.run(
-            [
-                "python3",
-                "-c",
-                (
-                    "import mmap\nopen('/proc/self/oom_score_adj', 'w').write('1000')\nm ="
-                    f" mmap.mmap(-1, {mib} << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS |"
-                    " mmap.MAP_POPULATE | 0x4000)  # MAP_NORESERVE"
-                ),
-            ],
-            check=False,
-        )
-        self.assertEqual(eater.returncode, -9)
+        self.assertEqual(end_of_eater(mib), -signal.SIGKILL)
         self.assertEqual(harness.vmstat()["oom_kill"], kills + 1)
         states = self.states()
         self.assertEqual({states[number] for number in held}, {(dev.OFFLINE, True)})
@@ -76,7 +65,7 @@ class HoldAndMachine(HoldTest):
             self.assertEqual(free_and_total()[0], total)
 
 
-@vm(mem="6G", append="ramslice=64M")
+@vm(mem="6G", append="ramslice=64M", qemu=("-cpu max",))
 class Contiguous(HoldTest):
     def test_a_gigantic_page_is_not_built_from_held_slices(self):
         """A page of 1 GiB is taken by address and not from the free lists.

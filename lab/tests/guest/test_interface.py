@@ -10,7 +10,7 @@ import stat
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, Memory, check_contents
-from ramlab.pytest_vm import vm
+from test_kunit import RESEARCH
 
 # Files of Table 3.3 and their modes
 FILES = {
@@ -27,9 +27,6 @@ FILES = {
 }
 # Equation 3.1 for an empty slice of 32 MiB
 EMPTY_PRICE = 695 + 303 * 8
-
-# What the thesis' commands need
-RESEARCH = vm(kernel="research", mem="2G", append="ramslice=32M")
 
 
 class ZoneTest(harness.RamsliceTest):

@@ -9,10 +9,10 @@ from ramlab.guest import ramslice_dev as dev
 from ramlab.pytest_vm import vm
 
 
-@vm(kernel=["plain", "debug"], slow="debug", mem="1G", append="ramslice=16M marker=here")
+@vm(kernel=["plain", "debug"], slow="debug", mem="1G", append="ramslice=16M", disk="1G")
 def test_each_kernel_boots_our_release_with_our_arguments():
     assert os.uname().release.startswith("6.12.")
-    assert "marker=here" in Path("/proc/cmdline").read_text().split()
+    assert "ramslice=16M" in Path("/proc/cmdline").read_text().split()
     assert os.environ["RAMSLICE_FLAVOUR"] in os.environ["RAMSLICE_KERNEL"]
 
 
@@ -32,6 +32,6 @@ def test_the_boots_folder_is_written_to_and_the_loopback_network_is_up():
     assert "127.0.0.1" in shown.stdout
 
 
-@vm(mem="2G", numa=("1G,cpus=0", "1G,cpus=1"), append="ramslice=32M")
+@vm(mem="2G", numa=("1G,cpus=0", "1G,cpus=1"), append="ramslice=32M", disk="1G")
 def test_a_machine_has_the_nodes_that_were_asked_for():
     assert Path("/sys/devices/system/node/online").read_text().strip() == "0-1"

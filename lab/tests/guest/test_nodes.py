@@ -153,7 +153,8 @@ class Nodes(PageMovementTest):
                 self.assertEqual(set(filler.nodes()), {1})
 
 
-@vm(kernel="debug", mem="1G", append="ramslice=24M movablecore=256M", numa=TWO_NODES)
+@vm(kernel=["plain", "debug"], slow="debug", mem="1G", append="ramslice=24M movablecore=256M",
+    numa=TWO_NODES)
 class Spanning(PageMovementTest):
     """A slice of 24 MiB begins at the end of node 0's Movable zone and ends on node 1."""
 

@@ -70,8 +70,8 @@ class Off(unittest.TestCase):
 
 
 @vm(mem="512M", append="ramslice=banana", env={"RAMSLICE_BAD": "banana"})
-@vm(mem="512M", append="ramslice=3M", env={"RAMSLICE_BAD": "3M"})
-@vm(mem="512M", append="ramslice=0", env={"RAMSLICE_BAD": "0"})
+@vm(mem="512M", append="ramslice=3M", env={"RAMSLICE_BAD": "3M"}, slow=True)
+@vm(mem="512M", append="ramslice=0", env={"RAMSLICE_BAD": "0"}, slow=True)
 class BadValue(unittest.TestCase):
     def setUp(self):
         self.bad = os.environ["RAMSLICE_BAD"]

@@ -8,6 +8,8 @@ import functools
 import resource
 import threading
 
+import pytest
+
 from ramlab.guest import harness, pinned_memory, placement_workload
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE, Memory
@@ -25,9 +27,10 @@ STILL = (
 )
 
 
-# Kernel pages that one test leaves behind are in the way of the next: each of these has a machine
-# of its own.
-ALONE = {"mem": "2G", "disk": "1G", "append": "ramslice=16M", "fresh": True}
+# Kernel pages that one test leaves behind are in the way of the next: these are the first of their
+# machines, or have one of their own.
+FIRST = {"mem": "2G", "disk": "1G", "append": "ramslice=16M"}
+ALONE = FIRST | {"fresh": True}
 ONE_SLICE = {"mem": "512M", "disk": "512M"}
 
 
@@ -38,6 +41,74 @@ AT_BOOT = []
 def setUpModule():
     AT_BOOT.append(dev.read(POLICY))
     dev.file_system()
+
+
+class Policies(PlacementTest):
+    """Where pages come to lie."""
+
+    # Free pages within used pageblocks are taken first, wherever they are: hence the margins
+
+    def both(self):
+        for _ in range(8):
+            self.take_kernel(8)
+            self.take(20)
+
+    def assert_mostly(self, found, where):
+        """At least three quarters of the pages lie in slices for which where(slice) is true."""
+        self.assertGreater(sum(found.values()), 8000, found)
+        self.assertGreater(
+            sum(n for s, n in found.items() if where(s)), 0.75 * sum(found.values()), found
+        )
+
+    @pytest.mark.slow
+    @vm(kernel="research", **ALONE)
+    def test_array_grows_from_both_ends(self):
+        dev.write(POLICY, "array")
+        ids = self.ids()
+        middle = (ids[0] + ids[-1]) / 2
+        kernel, user = self.where(self.both)
+        self.assert_mostly(user, lambda s: s > middle)
+        self.assert_mostly(kernel, lambda s: s < middle)
+
+    @pytest.mark.slow
+    @vm(kernel="research", **ALONE)
+    def test_low_confines_the_kernel(self):
+        ids = self.ids()
+        dev.write(LOW, len(ids) // 2)
+        dev.write(POLICY, "low")
+        end = ids[len(ids) // 2]
+        kernel, user = self.where(self.both)
+        self.assert_mostly(kernel, lambda s: s < end)
+        self.assert_mostly(user, lambda s: s >= end)
+
+    def apart(self, policy):
+        """Kernel pages and user pages that come in turns lie in slices of their own.
+
+        Free pages in slices that had kernel pages before may be used for either.
+        """
+        dev.write(POLICY, policy)
+        before, _ = placement_workload.unmovable(self.device)
+        kernel, user = self.where(self.both)
+        self.assert_mostly(user, lambda s: s in before or kernel.get(s, 0) < 256)
+
+    @vm(kernel="research", **FIRST)
+    def test_list_separates_kernel_and_user_pages(self):
+        self.apart("list")
+
+    @pytest.mark.slow
+    @vm(kernel="research", **ALONE)
+    def test_adaptive_separates_kernel_and_user_pages(self):
+        self.apart("adaptive")
+
+    @vm(**FIRST)
+    def test_packed_puts_kernel_pages_in_few_slices(self):
+        dev.write(POLICY, "packed")
+        before, fixed = placement_workload.unmovable(self.device)
+        kernel, _ = self.where(self.both)
+        slice_pages = self.device.info().slice_bytes // PAGE
+        spoilt = set(kernel) - set(before) - fixed
+        # Two more: one is partly filled, one holds what did not fit
+        self.assertLessEqual(len(spoilt), sum(kernel.values()) // slice_pages + 2, (kernel, before))
 
 
 @vm(**ONE_SLICE, append="ramslice=510M ramslice_placement=packed")
@@ -88,71 +159,6 @@ class Interface(PlacementTest):
         before = placement_workload.figures()
         self.take(64)
         self.assertEqual(placement_workload.figures(), before)
-
-
-class Policies(PlacementTest):
-    """Where pages come to lie."""
-
-    # Free pages within used pageblocks are taken first, wherever they are: hence the margins
-
-    def both(self):
-        for _ in range(8):
-            self.take_kernel(8)
-            self.take(20)
-
-    def assert_mostly(self, found, where):
-        """At least three quarters of the pages lie in slices for which where(slice) is true."""
-        self.assertGreater(sum(found.values()), 8000, found)
-        self.assertGreater(
-            sum(n for s, n in found.items() if where(s)), 0.75 * sum(found.values()), found
-        )
-
-    @vm(kernel="research", **ALONE)
-    def test_array_grows_from_both_ends(self):
-        dev.write(POLICY, "array")
-        ids = self.ids()
-        middle = (ids[0] + ids[-1]) / 2
-        kernel, user = self.where(self.both)
-        self.assert_mostly(user, lambda s: s > middle)
-        self.assert_mostly(kernel, lambda s: s < middle)
-
-    @vm(kernel="research", **ALONE)
-    def test_low_confines_the_kernel(self):
-        ids = self.ids()
-        dev.write(LOW, len(ids) // 2)
-        dev.write(POLICY, "low")
-        end = ids[len(ids) // 2]
-        kernel, user = self.where(self.both)
-        self.assert_mostly(kernel, lambda s: s < end)
-        self.assert_mostly(user, lambda s: s >= end)
-
-    def apart(self, policy):
-        """Kernel pages and user pages that come in turns lie in slices of their own.
-
-        Free pages in slices that had kernel pages before may be used for either.
-        """
-        dev.write(POLICY, policy)
-        before, _ = placement_workload.unmovable(self.device)
-        kernel, user = self.where(self.both)
-        self.assert_mostly(user, lambda s: s in before or kernel.get(s, 0) < 256)
-
-    @vm(kernel="research", **ALONE)
-    def test_list_separates_kernel_and_user_pages(self):
-        self.apart("list")
-
-    @vm(kernel="research", **ALONE)
-    def test_adaptive_separates_kernel_and_user_pages(self):
-        self.apart("adaptive")
-
-    @vm(**ALONE)
-    def test_packed_puts_kernel_pages_in_few_slices(self):
-        dev.write(POLICY, "packed")
-        before, fixed = placement_workload.unmovable(self.device)
-        kernel, _ = self.where(self.both)
-        slice_pages = self.device.info().slice_bytes // PAGE
-        spoilt = set(kernel) - set(before) - fixed
-        # Two more: one is partly filled, one holds what did not fit
-        self.assertLessEqual(len(spoilt), sum(kernel.values()) // slice_pages + 2, (kernel, before))
 
 
 @vm(kernel="research", **ALONE)
@@ -208,7 +214,7 @@ class Shared(PlacementTest):
 
 
 @vm(**ONE_SLICE, append="ramslice=510M ramslice_placement=packed")
-@vm(kernel="research", **ONE_SLICE, append="ramslice=510M ramslice_placement=list")
+@vm(kernel="research", slow=True, **ONE_SLICE, append="ramslice=510M ramslice_placement=list")
 class Small(PlacementTest):
     """There is no choice: one slice is nearly as large as the machine."""
 
@@ -230,7 +236,7 @@ class Small(PlacementTest):
         self.assertEqual(harness.vmstat()["oom_kill"], kills)
 
 
-@vm(kernel=["plain", "research"], slow="research", mem="1G", disk="512M", append="ramslice=16M")
+@vm(kernel=["plain", "research"], slow="research", mem="1G", disk="1G", append="ramslice=16M")
 class NothingFails(PlacementTest):
     """The memory that a policy prefers is used up."""
 

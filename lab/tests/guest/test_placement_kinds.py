@@ -66,40 +66,8 @@ class PolicyTest(PlacementTest):
 
 
 @vm(kernel=["plain", "research"], slow="research", mem="1G", append="ramslice=2M")
-class Kinds(PolicyTest):
-    def test_khugepaged_finds_free_pageblocks(self):
-        for policy in self.in_turn():
-            self.come_and_go()
-            with (
-                PatternedMemory(24) as memory,
-                pinned_memory.setting(KHUGEPAGED / "scan_sleep_millisecs", 1),
-                pinned_memory.setting(KHUGEPAGED / "alloc_sleep_millisecs", 1),
-                pinned_memory.setting(KHUGEPAGED / "pages_to_scan", 65536),
-            ):
-                self.assertEqual(memory.smaps("AnonHugePages"), 0)
-                memory.map.madvise(mmap.MADV_HUGEPAGE)
-                # Except for what is not aligned and what is counted later
-                huge = harness.until(lambda: memory.smaps("AnonHugePages") >= 20 << 10)
-                self.assertTrue(huge, (policy, memory.smaps("AnonHugePages")))
-                check_contents(memory)
-
-    def test_the_kernels_compaction_frees_pageblocks(self):
-        run = 512 << 10
-        for policy in self.in_turn():
-            with Memory((harness.meminfo()["MemFree"] // 1024 - 100) & ~1) as memory:
-                memory.touch()
-                before = free_blocks()
-                # Half of it becomes free, in runs with room for the page cache's large folios: one
-                # that fits nowhere would end compaction. kcompactd may begin by itself.
-                memory.punch(run)
-                dev.write("/proc/sys/vm/compact_memory", 1)
-                self.assertGreater(free_blocks() - before, memory.bytes // (2 * MIB) // 4, policy)
-                self.assert_kept(memory, run)
-
-
-@vm(kernel=["plain", "research"], slow="research", mem="1G", append="ramslice=2M", fresh=True)
 class Atomic(PolicyTest):
-    """In a machine of its own, before anything has used memory up to the last pageblock."""
+    """The first of its machine, before anything has used memory up to the last pageblock."""
 
     def free_in(self, numbers):
         return sum(s.counter("free") for s in self.device.snapshot() if s.id in numbers)
@@ -134,6 +102,38 @@ class Atomic(PolicyTest):
             self.assertEqual(self.holding("highatomic"), kept, policy)
 
 
+@vm(kernel=["plain", "research"], slow="research", mem="1G", append="ramslice=2M")
+class Kinds(PolicyTest):
+    def test_khugepaged_finds_free_pageblocks(self):
+        for policy in self.in_turn():
+            self.come_and_go()
+            with (
+                PatternedMemory(24) as memory,
+                pinned_memory.setting(KHUGEPAGED / "scan_sleep_millisecs", 1),
+                pinned_memory.setting(KHUGEPAGED / "alloc_sleep_millisecs", 1),
+                pinned_memory.setting(KHUGEPAGED / "pages_to_scan", 65536),
+            ):
+                self.assertEqual(memory.smaps("AnonHugePages"), 0)
+                memory.map.madvise(mmap.MADV_HUGEPAGE)
+                # Except for what is not aligned and what is counted later
+                huge = harness.until(lambda: memory.smaps("AnonHugePages") >= 20 << 10)
+                self.assertTrue(huge, (policy, memory.smaps("AnonHugePages")))
+                check_contents(memory)
+
+    def test_the_kernels_compaction_frees_pageblocks(self):
+        run = 512 << 10
+        for policy in self.in_turn():
+            with Memory((harness.meminfo()["MemFree"] // 1024 - 100) & ~1) as memory:
+                memory.touch()
+                before = free_blocks()
+                # Half of it becomes free, in runs with room for the page cache's large folios: one
+                # that fits nowhere would end compaction. kcompactd may begin by itself.
+                memory.punch(run)
+                dev.write("/proc/sys/vm/compact_memory", 1)
+                self.assertGreater(free_blocks() - before, memory.bytes // (2 * MIB) // 4, policy)
+                self.assert_kept(memory, run)
+
+
 class GiganticPages(PolicyTest):
     """A page of many slices, from wherever there is room in one piece."""
 
@@ -162,7 +162,8 @@ class Gigantic(GiganticPages):
         self.build_while_slices_are_offline()
 
 
-@vm(kernel=["plain", "research"], slow="research", mem="4G", append="ramslice=16M hugetlb_cma=1G",
+@vm(kernel=["plain", "research"], slow="research", mem="2560M",
+    append="ramslice=16M hugetlb_cma=1G",
     qemu=("-cpu max",))
 class Reserved(GiganticPages):
     """The same from a contiguous reserve (CMA), which programs may use and the kernel may not."""

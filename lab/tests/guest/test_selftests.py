@@ -14,8 +14,9 @@ import ramslice_views
 
 from ramlab.guest import ramslice_dev as dev
 from ramlab.pytest_vm import vm
+from test_kunit import CHECKED
 
-SMALL = vm(mem="2G", append="ramslice=32M")
+SMALL = vm(mem="2G", disk="1G", append="ramslice=32M")
 SMALL_ARM64 = vm(arch="arm64", mem="2G", append="ramslice=32M", slow=True)
 
 
@@ -59,7 +60,8 @@ class InterruptedMigration(ramslice_requests.InterruptedMigration):
     pass
 
 
-@vm(kernel=["plain", "debug"], mem="1G", append="ramslice=16M movablecore=512M")
+@vm(mem="1G", append="ramslice=16M movablecore=512M")
+@CHECKED
 @vm(arch="arm64", mem="1G", append="ramslice=16M movablecore=512M", slow=True)
 class Hold(ramslice_hold.Hold):
     pass

@@ -102,6 +102,7 @@ def test_a_filtered_dump_touches_nothing_that_was_off(filtered_dump):
     assert ran.report["off_touched"] == 0, ran.report
 
 
+@pytest.mark.slow
 def test_a_dump_of_all_memory_touches_every_page_that_was_off_and_that_is_seen(tmp_path):
     for number in range(WHOLE_DUMPS):
         folder = tmp_path / str(number)
