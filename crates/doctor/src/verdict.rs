@@ -9,7 +9,7 @@ use crate::findings::{GapKind, InputGap, MachineFindings, VirtualVerdict};
 use crate::hole::rounded;
 use crate::layout::{MemoryLayout, layout};
 use crate::power_rate::{MwPerGib, PowerSaving};
-use crate::sizes::{has_cache, mapped_ranges, module_bytes};
+use crate::sizes::{cache_bytes, has_cache, mapped_ranges, module_bytes, set_aside_bytes};
 use crate::slices::{DEFAULT_SLICE, SliceAdvice, advise};
 
 /// Of what kind the verdict is.
@@ -81,6 +81,9 @@ pub(crate) fn verdict(
         }
     };
     in_use(findings, &mut verdict);
+    if findings.virtual_machine.is != VirtualVerdict::Yes {
+        verdict.because.extend(little_managed(findings));
+    }
     let guest = match findings.virtual_machine.is {
         VirtualVerdict::Contradictory => "Signs disagree whether this is a virtual machine",
         VirtualVerdict::Unknown => "No input says whether this is a virtual machine",
@@ -440,6 +443,32 @@ fn in_use(findings: &MachineFindings, verdict: &mut PowerDownVerdict) {
              can do."
         ));
     }
+}
+
+/// Why the kernel may have less than half of the modules, which is no contradiction.
+fn little_managed(findings: &MachineFindings) -> Option<String> {
+    let (modules, managed) = (module_bytes(findings)?, findings.mem_total_bytes?);
+    // What has no addresses or is set aside has a sentence of its own.
+    let apart = cache_bytes(findings) + set_aside_bytes(findings);
+    let expected = modules.saturating_sub(apart);
+    if managed.0 >= expected.0 / 2 {
+        return None;
+    }
+    let blocks: Bytes = findings.hotplug.iter().map(|hotplug| covered(&hotplug.ranges)).sum();
+    let why = if blocks.0 >= expected.0 / 2 {
+        format!(
+            "it has memory blocks for {blocks}, of which the rest is offline, reserved since boot, \
+             or not initialised yet"
+        )
+    } else {
+        "`mem=` on its command line, mirrored memory, a hypervisor that keeps the rest, or a \
+         kernel that saves the memory of a crashed one explain that"
+            .to_owned()
+    };
+    Some(format!(
+        "The kernel manages {managed}, less than half of what the modules have ({expected}): \
+         {why}. Only memory that the kernel manages can be emptied."
+    ))
 }
 
 /// What the running kernel has, and whether it agrees.

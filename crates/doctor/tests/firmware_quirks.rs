@@ -284,3 +284,40 @@ fn nodes_without_a_length_are_read_by_their_counts() {
     assert_eq!((note.kind, note.widens), (GapKind::Silent, false));
     assert!(note.detail.contains("read by its counts"), "{}", note.detail);
 }
+
+#[test]
+fn a_kernel_with_less_than_half_of_the_modules_is_explained_and_not_contradicted() {
+    let machine = |managed: u64| TestMachine::physical(managed).dmi(modules(4));
+    let sentence = |machine: TestMachine| {
+        let report = machine.report(None);
+        assert_eq!(high_end(&report), (Bytes(24 * GIB), 0), "{:?}", report.gaps);
+        report.verdict.because.into_iter().find(|text| text.starts_with("The kernel manages"))
+    };
+    assert_eq!(sentence(machine(16 * GIB)), None);
+    let little = || machine(16 * GIB - MIB);
+    // mem=16G leaves no blocks above.
+    for blocks in [0..0, 0..15 * GIB] {
+        let text = sentence(little().blocks(&[blocks])).unwrap();
+        assert!(text.contains("less than half of what the modules have (32 GiB)"), "{text}");
+        for cause in ["`mem=`", "mirrored", "crashed", "hypervisor"] {
+            assert!(text.contains(cause), "{cause}: {text}");
+        }
+    }
+    let text = sentence(little().blocks(&[0..2 * GIB, 4 * GIB..34 * GIB])).unwrap();
+    assert!(text.contains("memory blocks for 32 GiB, of which the rest is offline"), "{text}");
+    assert!(!text.contains("mem="), "{text}");
+}
+
+#[test]
+fn a_guest_or_memory_that_is_set_aside_is_not_little_managed() {
+    let told = |machine: TestMachine| {
+        let because = machine.dmi(modules(4)).report(None).verdict.because;
+        because.iter().any(|text| text.starts_with("The kernel manages"))
+    };
+    let guest = "vendor_id\t: GenuineIntel\nflags\t\t: fpu hypervisor\n\n";
+    assert!(told(TestMachine::physical(8 * GIB)));
+    assert!(!told(TestMachine::physical(8 * GIB).file("proc/cpuinfo", guest)));
+    let size = format!("{}\n", 20 * GIB);
+    let dax = TestMachine::physical(8 * GIB).file("sys/bus/dax/devices/dax0.0/size", size);
+    assert!(!told(dax));
+}
