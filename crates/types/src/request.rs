@@ -147,6 +147,10 @@ pub struct RequestOutcome {
     pub slices_done: u32,
     /// Slices that were tried and stayed online.
     pub slices_failed: u32,
+    /// In a dry run on a stock kernel: of `slices_done`, those with pages that are free in CPUs'
+    /// lists, as far as can be seen. They go last, after the kernel has drained these lists.
+    #[serde(default)]
+    pub slices_to_drain: u32,
     /// The last slice that the request worked on, if any.
     pub last_slice: Option<SliceId>,
     /// Wall-clock time.

@@ -53,6 +53,30 @@ fn a_few_pages_without_flags_may_be_free_in_a_cpus_list_and_are_tried_last() {
 }
 
 #[test]
+fn a_dry_run_counts_the_slices_with_pages_that_only_cpus_lists_explain() {
+    let (fake, backend) = machine();
+    fake.inner().per_cpu_batch = 95;
+    let dry = |op| {
+        let request = Request { dry_run: true, ..Request::new(op) };
+        let outcome = backend.request(&request).unwrap();
+        (outcome.slices_done, outcome.slices_to_drain)
+    };
+    let (most, none) = dry(RequestOp::Compact);
+    assert_eq!(none, 0);
+    fake.inner().fill(21, 40, 0, 0);
+    fake.inner().fill(22, 1, 0, 0);
+    // More than the lists hold: it cannot go.
+    fake.inner().fill(23, 101, 0, 0);
+    assert_eq!(dry(RequestOp::Compact), (most - 1, 2));
+    assert_eq!(dry(RequestOp::Offline(SliceId(22))), (1, 1));
+    assert_eq!(dry(RequestOp::Offline(SliceId(20))), (1, 0));
+    // They go last: what is done before them counts none.
+    let request = Request { dry_run: true, max_slices: Some(3), ..Request::default() };
+    assert_eq!(backend.request(&request).unwrap().slices_to_drain, 0);
+    assert_eq!(fake.inner().writes, []);
+}
+
+#[test]
 fn memory_that_the_allocator_does_not_have_yet_is_named_as_that() {
     let (fake, backend) = machine();
     // The upper half of block 22 and all of block 23, at the end of Normal, have no descriptors.

@@ -384,6 +384,7 @@ impl RequestRun<'_> {
         self.outcome.price_predicted += price;
         self.spent_price += price;
         if self.request.dry_run {
+            self.outcome.slices_to_drain += u32::from(part.sum.perhaps_free > Pages::ZERO);
             return Ok(Ok(()));
         }
         let (cpu, moved) = (self.system.cpu_time(), self.migrated_pages());

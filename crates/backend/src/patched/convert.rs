@@ -153,6 +153,8 @@ pub(crate) fn outcome(raw: &uapi::ramslice_request) -> types::RequestOutcome {
         reason: Reason::from_raw(raw.reason),
         slices_done: raw.nr_done,
         slices_failed: raw.nr_failed,
+        // It counts the pages of CPUs' lists as free, and drains the lists itself.
+        slices_to_drain: 0,
         // Without work there is no last slice; the kernel then leaves all bits set.
         last_slice: (raw.last_id != u32::MAX).then_some(SliceId(raw.last_id)),
         elapsed: Duration::from_nanos(raw.elapsed_ns),

@@ -205,6 +205,7 @@ fn report(request: &Request, outcome: &RequestOutcome, info: &BackendInfo) -> Ve
     }
     lines.push(first);
     if request.dry_run {
+        lines.extend(drain_sentence(outcome.slices_to_drain));
         lines.push(format!("price: {} predicted, in units of 100 cycles", outcome.price_predicted));
     } else {
         let mut pages = format!(
@@ -240,6 +241,18 @@ fn report(request: &Request, outcome: &RequestOutcome, info: &BackendInfo) -> Ve
         info.offline_ratio(),
     ));
     lines
+}
+
+/// What a dry run cannot promise of slices that go last.
+fn drain_sentence(count: u32) -> Option<String> {
+    (count > 0).then(|| {
+        let (verb, whose) = if count == 1 { ("has", "its") } else { ("have", "their") };
+        format!(
+            "of these, {} {verb} pages that are free in CPUs' lists, or the kernel's: last in \
+             order, and sure only once the kernel has drained {whose} pages from these lists",
+            slices(count)
+        )
+    })
 }
 
 /// ` (+8 %)`: how far the measured price is from the predicted one.
@@ -289,6 +302,15 @@ mod tests {
         };
         assert_eq!(deviation(&outcome), " (+25 %)");
         assert_eq!(deviation(&RequestOutcome::default()), "");
+    }
+
+    #[test]
+    fn a_dry_run_says_how_many_slices_depend_on_cpus_lists() {
+        assert_eq!(drain_sentence(0), None);
+        let one = drain_sentence(1).unwrap();
+        assert!(one.starts_with("of these, 1 slice has pages that are free in CPUs' lists"), "{one}");
+        let several = drain_sentence(3).unwrap();
+        assert!(several.starts_with("of these, 3 slices have pages"), "{several}");
     }
 
     #[test]
