@@ -353,6 +353,11 @@ default. The columns are, with their unit (--bytes makes MiB bytes), and * for t
         let (name, unit, about) = (column.name, column.unit(), column.about);
         text.push_str(&format!("\n {mark} {name:<9}  {unit:<10}  {about}"));
     }
+    text.push_str(
+        "\n\nColumns of mem-offline are `-` without Qualcomm's driver of that name: neither the \
+         patched kernel nor memory hotplug records for how long a slice was off, or how long it \
+         took to switch it.",
+    );
     text
 }
 
