@@ -308,7 +308,10 @@ mod tests {
     fn a_dry_run_says_how_many_slices_depend_on_cpus_lists() {
         assert_eq!(drain_sentence(0), None);
         let one = drain_sentence(1).unwrap();
-        assert!(one.starts_with("of these, 1 slice has pages that are free in CPUs' lists"), "{one}");
+        assert!(
+            one.starts_with("of these, 1 slice has pages that are free in CPUs' lists"),
+            "{one}"
+        );
         let several = drain_sentence(3).unwrap();
         assert!(several.starts_with("of these, 3 slices have pages"), "{several}");
     }
