@@ -1,20 +1,20 @@
 //! The daemon on a simulated machine: for tests, and to see what it does without a kernel.
 //!
 //! ```text
-//! simulated --config FILE --dir DIR [--slices N] [--speed TIMES]
+//! simulated --config FILE --dir DIR [--slices N] [--speed TIMES | --advance SECONDS]
 //! ```
 //!
-//! Time runs faster by the factor given, also for the machine. Memory in use goes up and down in
-//! waves. While `DIR/fail`
+//! Time runs faster by the factor given, also for the machine; or it advances with each look at the
+//! machine alone, however long that took. Memory in use goes up and down in waves. While `DIR/fail`
 //! is there, the machine cannot be seen; that file's text is the error. `DIR/dearer` says how many
-//! times its price a
-//! request costs.
+//! times its price a request costs.
 
 use std::f64::consts::TAU;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -45,6 +45,9 @@ struct SimulationArgs {
     /// How much faster time runs.
     #[arg(long, default_value_t = 1000.0)]
     speed: f64,
+    /// Seconds that pass with each look, rather than with real time.
+    #[arg(long, conflicts_with = "speed")]
+    advance: Option<u32>,
     /// How much of the memory programs use: a share on average.
     #[arg(long, default_value_t = 0.4)]
     used: f64,
@@ -56,6 +59,9 @@ struct SimulatedHost {
     began: Instant,
     start: Duration,
     speed: f64,
+    /// What passes with each look, if it is not real time that passes.
+    advance: Option<Duration>,
+    looks: AtomicU32,
     used: f64,
     fail: PathBuf,
     dearer: PathBuf,
@@ -63,7 +69,10 @@ struct SimulatedHost {
 
 impl SimulatedHost {
     fn elapsed(&self) -> Duration {
-        self.began.elapsed().mul_f64(self.speed)
+        match self.advance {
+            Some(each) => each * self.looks.load(Ordering::Relaxed),
+            None => self.began.elapsed().mul_f64(self.speed),
+        }
     }
 
     /// Brings the machine up to the present.
@@ -97,6 +106,7 @@ struct WaveMachine(Arc<SimulatedHost>);
 
 impl Backend for WaveMachine {
     fn info(&self) -> Result<BackendInfo, BackendError> {
+        self.0.looks.fetch_add(1, Ordering::Relaxed);
         self.0.pass()?;
         self.0.sim.info()
     }
@@ -175,6 +185,8 @@ fn simulate(args: &SimulationArgs, settings: DaemonSettings) -> anyhow::Result<(
         began: Instant::now(),
         start,
         speed: args.speed,
+        advance: args.advance.map(|seconds| Duration::from_secs(seconds.into())),
+        looks: AtomicU32::new(0),
         used: args.used,
         fail: args.dir.join("fail"),
         dearer: args.dir.join("dearer"),
