@@ -6,10 +6,12 @@
 
 use tracing::warn;
 
-use super::blocks::BlockState;
+use super::blocks::{BlockState, file};
 use super::request::RequestRun;
 
 const IOMEM: &str = "proc/iomem";
+/// ACPI's memory device.
+const MODULE: &str = "PNP0C80";
 
 impl RequestRun<'_> {
     /// Whether EPERM for this block means that it was there at boot. What a vendor's driver refuses
@@ -20,17 +22,27 @@ impl RequestRun<'_> {
             && self.is_plain_ram(number)
     }
 
-    /// Remembers all blocks that were there at boot, and says so once.
-    pub(super) fn keep_boot_blocks(&mut self) {
+    /// Remembers all blocks that were there at boot, of which one was refused, and says so once.
+    pub(super) fn keep_boot_blocks(&mut self, refused: u64) {
         let online = self.scan.blocks.iter().filter(|(_, block)| block.state == BlockState::Online);
-        let kept: Vec<u64> =
-            online.map(|(&number, _)| number).filter(|&number| self.is_plain_ram(number)).collect();
-        warn!(
-            blocks = kept.len(),
-            "this kernel gives no memory back that was there at boot (arm64); only memory that was \
-             added later can go offline"
-        );
+        let is_kept = |number: &u64| {
+            *number == refused || (self.is_plain_ram(*number) && !self.is_module(*number))
+        };
+        let kept: Vec<u64> = online.map(|(&number, _)| number).filter(is_kept).collect();
+        if self.scan.saved_state.boot_blocks.is_empty() {
+            warn!(
+                blocks = kept.len(),
+                "this kernel gives no memory back that was there at boot (arm64); only memory that \
+                 was added later can go offline"
+            );
+        }
         self.scan.saved_state.boot_blocks.extend(kept);
+    }
+
+    /// Whether the block may be of a memory module that was plugged in: firmware describes these as
+    /// devices, and some describes memory of the boot so, too.
+    fn is_module(&self, number: u64) -> bool {
+        self.system.text(&file(number, "firmware_node/hid")).is_ok_and(|id| id == MODULE)
     }
 
     /// Whether no driver has added the block: drivers name what they add, as in `System RAM

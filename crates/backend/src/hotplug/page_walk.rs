@@ -71,7 +71,7 @@ pub(super) fn walk_pages(
                 not_given_left = kind.pages_at(pfn, &flags[offset..length]);
             }
             let page = walk.next_page(raw, counts[offset], block.movable);
-            if raw != bit::OWNER_PRIVATE {
+            if !is_descriptor(raw) {
                 memmap_left = 0;
             }
             if not_given_left > 0 {
@@ -87,6 +87,12 @@ pub(super) fn walk_pages(
         at += length as u64;
     }
     Ok(())
+}
+
+/// Whether a page has the flags of a block's own page descriptors. Until Linux 6.10 these are
+/// reserved, too.
+fn is_descriptor(flags: u64) -> bool {
+    flags & !bit::RESERVED == bit::OWNER_PRIVATE
 }
 
 impl PageScan {

@@ -115,6 +115,11 @@ fn a_blocks_own_page_descriptors_are_no_obstacle() {
     let added = slice(&backend, 20);
     assert_eq!((added.reason, added.unmovable, added.is_empty()), (Reason::None, false, true));
     assert_eq!((added.present, added.counters.free), (Pages(BLOCK - 256), Pages(BLOCK - 256)));
+    // Until Linux 6.10 they are reserved as well, which memory of the boot is.
+    fake.inner().fill(20, 256, bit::OWNER_PRIVATE | bit::RESERVED, 0);
+    assert_eq!(slice(&backend, 20), added);
+    fake.inner().fill(20, 257, bit::OWNER_PRIVATE | bit::RESERVED, 0);
+    assert_eq!(slice(&backend, 20).reason, Reason::Boot);
     // Such pages elsewhere, or more of them, are a driver's.
     fake.inner().fill(20, 257, bit::OWNER_PRIVATE, 0);
     assert_eq!(slice(&backend, 20).reason, Reason::Unmovable);
@@ -147,6 +152,27 @@ fn on_arm64_the_first_refusal_is_enough_for_all_memory_of_boot() {
     assert_eq!((kept.reason, kept.unreclaimable), (Reason::BootMemory, true));
     assert_eq!(offline(&backend, 12).reason, Reason::BootMemory);
     assert_eq!(fake.inner().writes.len(), 2, "it is not tried again");
+}
+
+#[test]
+fn on_arm64_a_module_that_was_plugged_in_is_no_memory_of_boot_unless_it_is_refused() {
+    let (fake, backend) = machine();
+    {
+        let mut inner = fake.inner();
+        inner.architecture = Some("aarch64");
+        inner.failures = (0..31).map(|block| ((block, "offline"), Errno::PERM)).collect();
+        // Firmware describes blocks 30 and 31 as devices, but block 30 was there at boot.
+        for block in [30, 31] {
+            let id = format!("sys/devices/system/memory/memory{block}/firmware_node/hid");
+            inner.saved_files.insert(id, "PNP0C80".to_owned());
+        }
+    }
+    assert_eq!(offline(&backend, 12).reason, Reason::BootMemory);
+    let reasons = |ids: [u32; 3]| ids.map(|id| slice(&backend, id).reason);
+    assert_eq!(reasons([13, 30, 31]), [Reason::BootMemory, Reason::None, Reason::None]);
+    assert_eq!(offline(&backend, 31).slices_done, 1);
+    assert_eq!(offline(&backend, 30).reason, Reason::BootMemory);
+    assert_eq!(slice(&backend, 30).reason, Reason::BootMemory);
 }
 
 #[test]

@@ -545,7 +545,7 @@ impl RequestRun<'_> {
             Errno::INVAL => return stop(Reason::Hole),
             Errno::BUSY => {}
             Errno::PERM if self.is_kept_since_boot(number) => {
-                self.keep_boot_blocks();
+                self.keep_boot_blocks(number);
                 return stop(Reason::BootMemory);
             }
             // A driver that listens to memory hotplug refused: NOTIFY_BAD is EPERM, and it may have
