@@ -17,6 +17,7 @@ class Architecture:
     qemu: tuple         # words for the machine
     kernel_arguments: str
     disk: str           # device that a scratch disk is
+    rust: str           # target of our programs for it; empty: the machine's own
 
     def prefixed(self, name):
         """Another name for each architecture: the first one's stays as it is."""
@@ -37,13 +38,13 @@ ARCHITECTURES = {one.name: one for one in (
     Architecture(
         name="x86_64", machine="x86_64", linux="x86_64", compiler="",
         image="arch/x86/boot/bzImage", fragments=(), qemu=("-machine", "q35"),
-        kernel_arguments="no5lvl", disk="virtio-blk-pci"),
+        kernel_arguments="no5lvl", disk="virtio-blk-pci", rust=""),
     # A processor that has the atomics of ARMv8.1, and no pointer authentication to emulate
     Architecture(
         name="arm64", machine="aarch64", linux="arm64", compiler="aarch64-linux-gnu-",
         image="arch/arm64/boot/Image", fragments=("arm64.config",),
         qemu=("-machine", "virt,gic-version=3", "-cpu", "neoverse-n1"),
-        kernel_arguments="", disk="virtio-blk-device"),
+        kernel_arguments="", disk="virtio-blk-device", rust="aarch64-unknown-linux-gnu"),
 )}
 NATIVE = ARCHITECTURES["x86_64"]
 ARM64 = ARCHITECTURES["arm64"]

@@ -57,7 +57,8 @@ def pytest_addoption(parser):
                     help="a guest hangs if nothing comes from it for twice its tests' time and "
                          "this (default %(default)g)")
     group.addoption("--programs", metavar="DIR",
-                    help="take our programs from there (default: build them)")
+                    help="take our programs from there, those for another architecture from "
+                         "DIR/../TARGET, as Cargo has them (default: build them)")
     group.addoption("--guest-program", metavar="FILE",
                     help="runs a guest's script instead of a virtual machine: for tests of this")
 

@@ -29,15 +29,15 @@ def image(kernel, arch=NATIVE):
     """The directory of the image, built or fetched if need be, or as the environment names it:
     RAMSLICE_IMAGE_PLAIN and the like for one kernel, RAMSLICE_IMAGE for all of them.
 
-    Kernels of other architectures are always the tree's. A build reports on stderr; if it fails,
-    this program ends with its status.
+    Kernels of other architectures are always the tree's or Debian's. A build reports on stderr; if
+    it fails, this program ends with its status.
     """
     if arch.is_native and (named := named_image(kernel)):
         return named
+    other = [] if arch.is_native else ["--arch", arch.name]
     if kernel in STOCK_KERNELS:
-        line = [RAMLAB, "stock-kernel", STOCK_KERNELS[kernel]]
+        line = [RAMLAB, "stock-kernel", *other, STOCK_KERNELS[kernel]]
     else:
-        other = [] if arch.is_native else ["--arch", arch.name]
         line = [RAMLAB, "kernel", *other, "--path", kernel]
     done = subprocess.run(line, stdout=subprocess.PIPE, text=True)
     if done.returncode:

@@ -2,34 +2,46 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # Fetches one of Debian's own kernels into the cache and unpacks it there; nothing is installed.
 #
-# Usage: ramlab stock-kernel 6.1|6.12|7 [headers]
+# Usage: ramlab stock-kernel [--arch arm64] 6.1|6.12|7 [headers]
 # Prints the directory: boot/vmlinuz-VERSION, boot/config-VERSION and lib/modules/VERSION as in the
 # package, and initrd, which mounts the host's root file system as ramlab vm says in rootflags= (it
 # is a module in these kernels). With "headers", prints the directory to build modules for it with
-# (make -C), from Debian's own packages; status 77 if the mirror no longer has them.
+# (make -C), from Debian's own packages, for this machine's architecture only; status 77 if the
+# mirror no longer has them.
 # The versions below are those that the tests were written with; 7 is the newest that Debian builds,
 # from trixie-backports. When a mirror has dropped one, the newest is taken and named. The generic
 # flavour: the cloud flavour has no 9p and cannot mount the host's root.
 set -euo pipefail
 source "$(dirname "$0")/../../env"
 
+usage="which kernel? ramlab stock-kernel [--arch arm64] 6.1, 6.12 or 7"
+# Where devices of its virtual machine are.
+arch=amd64 prefix='' buses=(virtio_pci)
+if [ "${1:-}" = --arch ]; then
+	[ "${2:-}" = arm64 ] || die "$usage"
+	arch=arm64 prefix=arm64- buses=(virtio_mmio virtio_pci)
+	shift 2
+	[ $# = 1 ] || die "$usage"
+fi
 # Where its packages come from, and what its image consists of.
 suites=(bookworm bookworm-backports) parts=(image)
 case ${1:-} in
 6.1)
-	pinned=linux-image-6.1.0-54-amd64=6.1.190-1
-	series='^linux-image-6\.1\.0-[0-9]+-amd64$'
+	pinned=linux-image-6.1.0-54-$arch=6.1.190-1
+	series="^linux-image-6\.1\.0-[0-9]+-$arch\$"
 	;;
 6.12)
-	pinned=linux-image-6.12.95+deb12-amd64=6.12.95-1~bpo12+1
-	series='^linux-image-6\.12\.[0-9]+\+deb12-amd64$'
+	pinned=linux-image-6.12.95+deb12-$arch=6.12.95-1~bpo12+1
+	series="^linux-image-6\.12\.[0-9]+\+deb12-$arch\$"
 	;;
 7)
-	pinned=linux-image-7.3.4+deb13-amd64=7.3.4-1~bpo13+1
-	series='^linux-image-7\.[0-9]+\.[0-9]+\+deb13-amd64$'
+	pinned=linux-image-7.3.4+deb13-$arch=7.3.4-1~bpo13+1
+	series="^linux-image-7\.[0-9]+\.[0-9]+\+deb13-$arch\$"
 	suites=(trixie-backports) parts=(base binary modules)
+	# For busybox
+	[ $arch = amd64 ] || suites+=(bookworm)
 	;;
-*) die "which kernel? ramlab stock-kernel 6.1, 6.12 or 7" ;;
+*) die "$usage" ;;
 esac
 folder=$RAMSLICE_CACHE/stock-kernels
 mkdir -p "$folder"
@@ -52,7 +64,8 @@ prepare() {
 		echo "deb $key $security bookworm-security main" >>"$work/sources.list"
 	mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/package"
 	private=(-o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/dev/null
-		-o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache" -o APT::Sandbox::User=root)
+		-o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache" -o APT::Sandbox::User=root
+		-o "APT::Architecture=$arch" -o "APT::Architectures=$arch")
 	echo "fetching Debian's $1" >&2
 	apt-get "${private[@]}" update -qq >&2 || echo "apt-get update complained; going on" >&2
 }
@@ -84,7 +97,7 @@ headers() {
 }
 
 # One that is there already, the pinned one or the newest of that time.
-there=$(find "$folder/" -maxdepth 1 -name "debian-$1-*" | sort -V | tail -1)
+there=$(find "$folder/" -maxdepth 1 -name "${prefix}debian-$1-*" | sort -V | tail -1)
 if [ "${2:-}" = headers ]; then
 	[ -n "$there" ] || die "ramlab stock-kernel $1 comes first"
 	headers "$there"
@@ -102,7 +115,7 @@ download() {
 	(cd "$work" && apt-get "${private[@]}" download -qq "${packages[@]}" >&2)
 }
 
-prepare "kernel ${pinned#*=}"
+prepare "kernel ${pinned#*=} for $arch"
 if ! download "$pinned" 2>/dev/null; then
 	newest=$(apt-cache "${private[@]}" search --names-only "$series" |
 		cut -d' ' -f1 | sort -V | tail -1)
@@ -110,7 +123,7 @@ if ! download "$pinned" 2>/dev/null; then
 	echo "the mirror no longer has $pinned; taking $newest" >&2
 	download "$newest" || die "cannot download $newest"
 fi
-for package in "$work"/*.deb; do
+for package in "$work"/linux-*.deb; do
 	version=$(dpkg-deb -f "$package" Version)
 	dpkg-deb -x "$package" "$work/package"
 done
@@ -135,9 +148,17 @@ rm -rf "$work/package/usr"
 kernel=$(basename "$work"/package/lib/modules/*)
 initrd=$work/initrd
 mkdir -p "$initrd"/{bin,modules,proc,sys,dev,newroot}
-cp "$(command -v busybox)" "$initrd/bin/busybox"
+if [ $arch = amd64 ]; then
+	cp "$(command -v busybox)" "$initrd/bin/busybox"
+else
+	(cd "$work" && apt-get "${private[@]}" download -qq busybox-static >&2) ||
+		die "cannot download busybox-static for $arch"
+	dpkg-deb --fsys-tarfile "$work"/busybox-static_*.deb |
+		tar -xO --wildcards './*bin/busybox' >"$initrd/bin/busybox"
+	chmod +x "$initrd/bin/busybox"
+fi
 number=100
-for name in unix virtio_pci 9pnet_virtio 9p virtio_console virtio_blk; do
+for name in unix "${buses[@]}" 9pnet_virtio 9p virtio_console virtio_blk; do
 	needed=$(modprobe -d "$work/package" -S "$kernel" -C /var/empty --show-depends "$name" \
 		2>/dev/null | awk '/^insmod/ { print $2 }') || true
 	for module in $needed; do
@@ -177,5 +198,5 @@ exec /bin/busybox switch_root /newroot "$init" "$@"
 END
 chmod +x "$initrd/init"
 (cd "$initrd" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$work/package/initrd"
-mv "$work/package" "$folder/debian-$1-$version"
-echo "$folder/debian-$1-$version"
+mv "$work/package" "$folder/${prefix}debian-$1-$version"
+echo "$folder/${prefix}debian-$1-$version"

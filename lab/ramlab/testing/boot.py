@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from ramlab import guest_programs
-from ramlab.architectures import ARCHITECTURES
+from ramlab.architectures import ARCHITECTURES, NATIVE
 from ramlab.common import CACHE, FLAVOURS, RAMLAB, ROOT, STOCK_KERNELS, kvm_usable
 from ramlab.kernel.images import image
 from ramlab.testing.guest import MARK
@@ -176,10 +176,11 @@ class Boot:
                 f"{shlex.join(map(str, words))}\n")
 
     def _programs(self):
-        """Variables that name our programs; there are none for other architectures."""
+        """Variables that name our programs. Tests of our kernel on other architectures need none.
+        """
         arch = ARCHITECTURES[self.machine.arch]
-        if arch.is_native:
-            return programs(self.config)
+        if arch.is_native or self.machine.kernel in STOCK_KERNELS:
+            return programs(self.config, arch)
         guest_programs.build(arch)
         return {}
 
@@ -317,23 +318,36 @@ class Boot:
 _found_programs = {}
 
 
-def programs(config):
+def _build_programs(arch):
+    """Our programs for an architecture, in the folder that this returns."""
+    build, folder = "build_programs", "$CARGO_TARGET_DIR/release"
+    if not arch.is_native:
+        build = f"need_rust_target {arch.rust} && build_programs --target {arch.rust}"
+        folder = f"$CARGO_TARGET_DIR/{arch.rust}/release"
+    text = f'source lab/env && {{ {build}; }} >&2 && echo "{folder}"'
+    done = subprocess.run(["bash", "-c", text], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise Ended("no programs", "our programs do not build: see what Cargo says")
+    return done.stdout.strip()
+
+
+def programs(config, arch=NATIVE):
     """Variables that name our programs, which are built before the first boot."""
-    if not _found_programs:
+    if arch.name not in _found_programs:
         folder = config.getoption("programs")
         if not config.getoption("guest_program"):
-            guest_programs.build()
+            guest_programs.build(arch)
+        if folder and not arch.is_native:
+            # Where Cargo puts them
+            folder = Path(folder).parent / arch.rust / Path(folder).name
         if not folder and not config.getoption("guest_program"):
-            text = 'source lab/env && build_programs >&2 && echo "$CARGO_TARGET_DIR/release"'
-            done = subprocess.run(["bash", "-c", text], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-            if done.returncode:
-                raise Ended("no programs", "our programs do not build: see what Cargo says")
-            folder = done.stdout.strip()
+            folder = _build_programs(arch)
         folder = Path(folder or "/nonexistent")
-        _found_programs.update({
+        found = {
             "RAMSLICE_PROGRAM": folder / "ramslice", "RAMSLICE_DAEMON": folder / "ramsliced",
             "RAMSLICE_LAB_PROGRAM": folder / "ramslice-lab",
-            "RAMSLICE_EXAMPLES": folder / "examples"})
-        for name in _found_programs:
-            _found_programs[name] = os.environ.get(name, _found_programs[name])
-    return _found_programs
+            "RAMSLICE_EXAMPLES": folder / "examples"}
+        if arch.is_native:
+            found = {name: os.environ.get(name, path) for name, path in found.items()}
+        _found_programs[arch.name] = found
+    return _found_programs[arch.name]

@@ -45,8 +45,10 @@ def test_a_named_image_is_for_its_kernel_alone_and_comes_before_one_for_all(buil
 
 def test_an_image_that_is_named_is_none_of_another_architecture(built, monkeypatch):
     monkeypatch.setenv("RAMSLICE_IMAGE", "/all")
-    assert images.image("plain", ARM64) == Path("/cache/image")
-    assert built == [["kernel", "--arch", "arm64", "--path", "plain"]]
+    for kernel in ("plain", "debian-6.12"):
+        assert images.image(kernel, ARM64) == Path("/cache/image")
+    assert built == [["kernel", "--arch", "arm64", "--path", "plain"],
+                     ["stock-kernel", "--arch", "arm64", "6.12"]]
 
 
 def test_a_build_that_fails_ends_the_program_with_its_status(built, monkeypatch):
