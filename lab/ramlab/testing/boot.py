@@ -149,7 +149,8 @@ class Boot:
         return argparse.Namespace(
             kernel=machine.kernel, arch=machine.arch, mem=machine.mem, cpus=str(machine.cpus),
             disk=machine.disk, append=[machine.append, "printk.devkmsg=on"], timeout=0,
-            rw=[str(own), str(shared)], numa=list(machine.numa), qemu_opt=qemu,
+            ro=self._program_folders(), rw=[str(own), str(shared)], numa=list(machine.numa),
+            qemu_opt=qemu,
             holes="" if machine.holes else None,
             console=None, allow_splats=machine.allow_complaints, interactive=False, quiet=True,
             command=[self._command(own, shared)])
@@ -183,6 +184,12 @@ class Boot:
             return programs(self.config, arch)
         guest_programs.build(arch)
         return {}
+
+    def _program_folders(self):
+        """Where our programs are, for a guest that does not have the host's files."""
+        if "RAMSLICE_PROGRAM" not in (found := self._programs()):
+            return []
+        return [str(Path(found["RAMSLICE_PROGRAM"]).parent)]
 
     def files(self):
         return list(dict.fromkeys(nodeid.split("::")[0] for nodeid in self.nodeids))

@@ -89,6 +89,8 @@ def arguments():
     parser.add_argument("--timeout", type=float, default=3600, metavar="SECONDS",
                         help="ends what hangs: default 3600; 0: none")
     parser.add_argument("--disk", metavar="SIZE", help="an empty disk of this size, /dev/vda")
+    parser.add_argument("--ro", action="append", default=[], metavar="DIR",
+                        help="readable in a guest of another architecture, too; repeat")
     parser.add_argument("--rw", action="append", default=[], metavar="DIR",
                         help="writable in the guest")
     parser.add_argument("--numa", action="append", default=[], metavar="SIZE[,cpus=A-B]",
@@ -165,7 +167,7 @@ def virtme(args, folder, kernel):
     if arch.is_native:
         line += [f"--rwdir={Path(path).resolve()}" for path in writable]
     else:
-        line += foreign_root.virtme_words(arch, writable)
+        line += foreign_root.virtme_words(arch, args.ro, writable)
     for node in args.numa:
         line += ["--numa", node]
     # The scheduler expects a node's CPUs to share a socket, and no socket to span nodes.

@@ -69,11 +69,16 @@ def foreign_root(arch):
     return tree
 
 
-def virtme_words(arch, writable):
-    """What virtme-run needs for such a guest; the writable folders are mounted in two steps."""
+def virtme_words(arch, readable, writable):
+    """What virtme-run needs for such a guest, which sees these folders as well; writable ones are
+    mounted in two steps.
+    """
     tree = foreign_root(arch)
     words = ["--arch", arch.name, "--root", tree]
     read_only = sorted({ROOT, CACHE.resolve()})
+    read_only += sorted({Path(path).resolve() for path in readable
+                         if not any(Path(path).resolve().is_relative_to(each)
+                                    for each in read_only)})
     for path in [*read_only, *(Path(path).resolve() for path in writable)]:
         # The root is read-only, too: what is mounted in it needs a place, unless another mount has.
         if path.parts[1] not in ("dev", "run") and not any(
