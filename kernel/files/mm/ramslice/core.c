@@ -3,8 +3,10 @@
  * Boot: the command line, the static key, and bringing up the parts in order.
  */
 
+#include <linux/cpu.h>
 #include <linux/init.h>
 #include <linux/kernel.h>
+#include <linux/memory_hotplug.h>
 #include "internal.h"
 #include "boot_args.h"
 #include "place.h"
@@ -37,11 +39,16 @@ static int __init ramslice_init(void)
 	if (ramslice_boot_args.off)
 		return ramslice_sysfs_init();
 
+	/* No memory comes or goes until its notifier is there */
+	cpus_read_lock();
+	get_online_mems();
 	err = ramslice_blocks_init();
 	if (!err) {
-		static_branch_enable(&ramslice_key);
+		static_branch_enable_cpuslocked(&ramslice_key);
 		err = ramslice_geometry_init(ramslice_boot_args.slice_bytes);
 	}
+	put_online_mems();
+	cpus_read_unlock();
 	if (!err)
 		err = ramslice_call_init();
 	if (!err)

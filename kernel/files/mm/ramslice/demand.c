@@ -23,7 +23,7 @@
 
 /* How long an order that was wanted is kept awake for those that cannot wait. */
 #define ORDER_TIME	(10 * HZ)
-/* A thread that found nothing to do is not woken again ahead of need for so long. */
+/* A thread that could wake nothing is not asked again ahead of need for so long. */
 #define CALM_TIME	HZ
 
 /* Pages that a stream recycles in one go, or as many as it reads. */
@@ -393,7 +393,7 @@ static bool ramslice_fill_reserve(struct ramslice_zone *rz)
 		wake_up_all(&ramslice_wait);
 		cond_resched();
 	}
-	if (!woke)
+	if (!woke && !ramslice_enough(rz->zone, ramslice_wanted_order(rz)))
 		WRITE_ONCE(rz->calm_until, jiffies + CALM_TIME);
 	/* The allocator need not look at us again before it sinks below high */
 	if (zone_watermark_ok(rz->zone, 0, high_wmark_pages(rz->zone),

@@ -257,10 +257,11 @@ static void ramslice_look_at(const struct zone *zone, bool waking,
 			continue;
 		block = ramslice_block(pfn);
 		free = ramslice_block_free(pfn) ?
-		       pageblock_nr_pages : block->count[RAMSLICE_FREE];
+		       pageblock_nr_pages :
+		       READ_ONCE(block->count[RAMSLICE_FREE]);
 		lru = free == pageblock_nr_pages ? 0 :
-		      block->count[RAMSLICE_LRU_ANON] +
-		      block->count[RAMSLICE_LRU_FILE];
+		      READ_ONCE(block->count[RAMSLICE_LRU_ANON]) +
+		      READ_ONCE(block->count[RAMSLICE_LRU_FILE]);
 		/* It will be free in a moment: it has no user yet */
 		if (waking && (PageOffline(page) ||
 			       (!free && !lru && !page_count(page)))) {
@@ -277,7 +278,8 @@ static void ramslice_look_at(const struct zone *zone, bool waking,
 		type = get_pageblock_migratetype(page);
 		/* Others are free in lists of CPUs, or on their way to an LRU list */
 		p->nr_other += type == MIGRATE_MOVABLE ?
-			       min_t(u32, block->nr_blocking, other) : other;
+			       min_t(u32, READ_ONCE(block->nr_blocking),
+				     other) : other;
 		/* Nothing takes these blocks out of their area */
 		p->fixed |= is_migrate_cma(type);
 		if (used) {
