@@ -59,6 +59,15 @@ class DemandTest(harness.RamsliceTest):
         self.before = harness.vmstat()
         self.woken_before = harness.woken_by_demand(self.device)
 
+    def high_atomic(self, name):
+        """Pages of a zone's pageblocks that are kept for atomic allocations of high orders."""
+        head, rows = (
+            dev.read("/proc/pagetypeinfo").split("Number of blocks type", 1)[1].split("\n", 1)
+        )
+        row = next(row.split() for row in rows.splitlines() if f" {name} " in f"{row} ")
+        blocks = int(row[4 + head.split().index("HighAtomic")])
+        return blocks * self.device.info().pageblock_bytes // PAGE
+
     def use_defrag(self, word):
         old = dev.read(THP / "defrag").split("[")[1].split("]")[0]
         self.addCleanup(dev.write, THP / "defrag", old)

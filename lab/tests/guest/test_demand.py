@@ -304,7 +304,8 @@ class Races(DemandTest):
         before = harness.vmstat()["oom_kill"]
         zone = max(self.device.zones(), key=lambda zone: zone.free_pages)
         # The request needs room for the slice, the reserve and two chunks; little more is free
-        room = 128 + zone.awake_reserve_pages * PAGE // MIB + 8 + 16
+        reserve = zone.awake_reserve_pages + self.high_atomic(zone.name.decode())
+        room = 128 + reserve * PAGE // MIB + 8 + 16
         bulk = (zone.free_pages * PAGE // MIB - room - 600) // 2 * 2
         with Memory(bulk, huge=True) as huge, Memory(600) as memory:
             huge.touch()

@@ -13,7 +13,7 @@ import struct
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.demand import DemandTest, prepare
-from ramlab.guest.harness import MIB, PAGE
+from ramlab.guest.harness import MIB
 from ramlab.pytest_vm import vm
 
 F_SETPIPE_SZ = 1031
@@ -170,12 +170,3 @@ class SleepingDriver(TrieTest):
 
     def free_pages(self, index):
         return next(zone.free_pages for zone in self.device.zones() if zone.index == index)
-
-    def high_atomic(self, name):
-        """Pages of a zone's pageblocks that are kept for atomic allocations of high orders."""
-        head, rows = (
-            dev.read("/proc/pagetypeinfo").split("Number of blocks type", 1)[1].split("\n", 1)
-        )
-        row = next(row.split() for row in rows.splitlines() if f" {name} " in f"{row} ")
-        blocks = int(row[4 + head.split().index("HighAtomic")])
-        return blocks * self.device.info().pageblock_bytes // PAGE
