@@ -161,7 +161,8 @@ class SleepingDriver(TrieTest):
         waking = [number for number, state in states.items() if state == dev.WAKING]
         self.assertTrue(waking)
         self.assertLessEqual({states[number] for number in off}, {dev.WAKING, dev.OFFLINE})
-        self.assertEqual(self.moved(), {})
+        # kswapd waits no longer than the driver says that waking takes
+        self.assertLessEqual(set(self.moved()), {"pgscan_kswapd", "pgsteal_kswapd"})
         print(
             f"({2 * number} pages, reserve {zone.awake_reserve_pages}, {len(waking)} waking) ",
             end="",
