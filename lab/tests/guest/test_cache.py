@@ -81,6 +81,10 @@ class Cache(harness.RamsliceTest):
         folder = Path(dev.file_system())
         cls.once, cls.twice = File(folder, "once"), File(folder, "twice")
 
+    @classmethod
+    def tearDownClass(cls):
+        dev.set_mglru(False)
+
     def setUp(self):
         super().setUp()
         self.fill()

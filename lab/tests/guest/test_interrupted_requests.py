@@ -14,7 +14,7 @@ from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, Child, ConcurrentAction, interrupt
 from ramlab.pytest_vm import vm
 
-pytestmark = vm(mem="2G", disk="1G", append="ramslice=32M")
+pytestmark = vm(mem="2G", append="ramslice=32M")
 SECONDS = 10
 
 

@@ -236,7 +236,7 @@ class Small(PlacementTest):
         self.assertEqual(harness.vmstat()["oom_kill"], kills)
 
 
-@vm(kernel=["plain", "research"], slow="research", mem="1G", disk="1G", append="ramslice=16M")
+@vm(kernel=["plain", "research"], slow="research", mem="1G", disk="512M", append="ramslice=16M")
 class NothingFails(PlacementTest):
     """The memory that a policy prefers is used up."""
 

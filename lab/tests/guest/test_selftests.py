@@ -16,7 +16,7 @@ from ramlab.guest import ramslice_dev as dev
 from ramlab.pytest_vm import vm
 from test_kunit import CHECKED
 
-SMALL = vm(mem="2G", disk="1G", append="ramslice=32M")
+SMALL = vm(mem="2G", append="ramslice=32M")
 SMALL_ARM64 = vm(arch="arm64", mem="2G", append="ramslice=32M", slow=True)
 
 
