@@ -32,6 +32,7 @@ static __always_inline bool ramslice_enabled(void)
  * struct ramslice_blocks - what ramslice knows of a zone's pageblocks
  * @touched: address of the byte that pageblock 0 would have, if the zone had
  *	     it: a byte for each, under zone->lock
+ * @bytes: these bytes, from @first on
  * @first: number of the first pageblock
  * @nr: pageblocks, from @first on
  * @block: their summaries, see mm/ramslice/internal.h
@@ -40,6 +41,7 @@ static __always_inline bool ramslice_enabled(void)
  */
 struct ramslice_blocks {
 	unsigned long touched;
+	u8 *bytes;
 	unsigned long first;
 	unsigned long nr;
 	struct ramslice_block *block;

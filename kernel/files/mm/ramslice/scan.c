@@ -49,14 +49,14 @@ u32 ramslice_scan_ppm = 1000;
 static u8 *ramslice_touched_byte(const struct ramslice_blocks *b,
 				 unsigned long nr)
 {
-	return nr - b->first < b->nr ? (u8 *)b->touched + nr : NULL;
+	return nr - b->first < b->nr ? &b->bytes[nr - b->first] : NULL;
 }
 
 static void ramslice_free_blocks(struct ramslice_blocks *b)
 {
 	if (!b)
 		return;
-	kvfree((u8 *)b->touched + b->first);
+	kvfree(b->bytes);
 	kvfree(b->block);
 	kfree(b);
 }
@@ -65,22 +65,19 @@ static struct ramslice_blocks *ramslice_new_blocks(unsigned long first,
 						   unsigned long nr)
 {
 	struct ramslice_blocks *b = kzalloc(sizeof(*b), GFP_KERNEL);
-	u8 *touched;
 
 	BUILD_BUG_ON(pageblock_nr_pages > U16_MAX);
 	if (!b)
 		return NULL;
-	touched = kvmalloc(nr, GFP_KERNEL);
+	b->bytes = kvmalloc(nr, GFP_KERNEL);
 	b->block = kvcalloc(nr, sizeof(*b->block), GFP_KERNEL);
-	if (!touched || !b->block) {
-		kvfree(touched);
-		kvfree(b->block);
-		kfree(b);
+	if (!b->bytes || !b->block) {
+		ramslice_free_blocks(b);
 		return NULL;
 	}
 	/* Nothing has been read yet */
-	memset(touched, 1, nr);
-	b->touched = (unsigned long)touched - first;
+	memset(b->bytes, 1, nr);
+	b->touched = (unsigned long)b->bytes - first;
 	b->first = first;
 	b->nr = nr;
 	return b;
