@@ -218,6 +218,8 @@ again:
 
 	if (claimed) {
 		ramslice_release_chunk(&c, true);
+		/* The rest of the slice has power, too */
+		ramslice_kick(rz);
 		return true;
 	}
 	if (mark == ULONG_MAX)
