@@ -2,6 +2,7 @@
 /*
  * What the parts of ramslice share.
  *
+ *   blocks.c    what is kept for each pageblock, and whether it is free
  *   scan.c      what each pageblock held when it was read last
  *   verify.c    compares that with the allocator's free lists
  *   geometry.c  which pageblocks make up which slice
@@ -281,7 +282,7 @@ enum ramslice_reason ramslice_block_probe(const struct zone *zone,
 	     ((nr) = ramslice_geom_chunk(&ramslice_geom, id, n, &(pfn)));\
 	     (n) += (nr))
 
-/* --- scan.c --- */
+/* --- blocks.c --- */
 /**
  * struct ramslice_block - a pageblock's summary: what it held when it was read
  * @count: pages by enum ramslice_counter
@@ -298,14 +299,18 @@ struct ramslice_block {
 	u8 saved_type;
 };
 
-/* As an age: whatever it is, unless pages came or went. */
-#define RAMSLICE_ANY_AGE	MAX_JIFFY_OFFSET
-
 int ramslice_blocks_init(void);
 int ramslice_cover_zone(struct zone *zone);
 struct ramslice_block *ramslice_block(unsigned long pfn);
+u8 *ramslice_touched_byte(const struct ramslice_blocks *b, unsigned long nr);
 bool ramslice_block_touched(unsigned long pfn);
+void ramslice_clear_touched(unsigned long pfn);
 bool ramslice_block_free(unsigned long pfn);
+
+/* --- scan.c --- */
+/* As an age: whatever it is, unless pages came or went. */
+#define RAMSLICE_ANY_AGE	MAX_JIFFY_OFFSET
+
 bool ramslice_slice_empty(u32 id);
 void ramslice_count_slice(u32 id, u32 counters[RAMSLICE_NR_COUNTERS]);
 bool ramslice_slice_stale(u32 id);
@@ -327,6 +332,9 @@ int ramslice_verify(struct seq_file *m);
 bool ramslice_state_legal(enum ramslice_state from, enum ramslice_state to);
 bool ramslice_set_state(u32 id, enum ramslice_state to);
 void ramslice_note_sets(u32 id);
+u32 ramslice_next_in(const struct ramslice_zone *rz, u32 id,
+		     enum ramslice_set set);
+u32 ramslice_last_in(const struct ramslice_zone *rz, enum ramslice_set set);
 const char *ramslice_state_name(enum ramslice_state state);
 const char *ramslice_reason_name(enum ramslice_reason reason);
 

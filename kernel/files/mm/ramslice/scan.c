@@ -43,126 +43,6 @@ u32 ramslice_scan_ppm = 1000;
 /* What was read later than this ago need not be read again, unless touched. */
 #define SCAN_MAX_AGE	(10 * HZ)
 
-/* --- pageblocks ------------------------------------------------------------ */
-
-/* NULL if the zone does not have the pageblock. */
-static u8 *ramslice_touched_byte(const struct ramslice_blocks *b,
-				 unsigned long nr)
-{
-	return nr - b->first < b->nr ? &b->bytes[nr - b->first] : NULL;
-}
-
-static void ramslice_free_blocks(struct ramslice_blocks *b)
-{
-	if (!b)
-		return;
-	kvfree(b->bytes);
-	kvfree(b->block);
-	kfree(b);
-}
-
-static struct ramslice_blocks *ramslice_new_blocks(unsigned long first,
-						   unsigned long nr)
-{
-	struct ramslice_blocks *b = kzalloc(sizeof(*b), GFP_KERNEL);
-
-	BUILD_BUG_ON(pageblock_nr_pages > U16_MAX);
-	if (!b)
-		return NULL;
-	b->bytes = kvmalloc(nr, GFP_KERNEL);
-	b->block = kvcalloc(nr, sizeof(*b->block), GFP_KERNEL);
-	if (!b->bytes || !b->block) {
-		ramslice_free_blocks(b);
-		return NULL;
-	}
-	/* Nothing has been read yet */
-	memset(b->bytes, 1, nr);
-	b->touched = (unsigned long)b->bytes - first;
-	b->first = first;
-	b->nr = nr;
-	return b;
-}
-
-/**
- * ramslice_cover_zone - have a summary for each pageblock that a zone spans
- * @zone: the zone
- *
- * Context: before ramslice is enabled, or with ramslice_table_sem held for
- * writing. May sleep; takes zone->lock.
- * Return: 0 or -ENOMEM.
- */
-int ramslice_cover_zone(struct zone *zone)
-{
-	unsigned long first = zone->zone_start_pfn >> pageblock_order;
-	unsigned long end = DIV_ROUND_UP(zone_end_pfn(zone),
-					 pageblock_nr_pages);
-	struct ramslice_blocks *old = zone->ramslice_blocks, *b;
-
-	if (old && first >= old->first && end <= old->first + old->nr)
-		return 0;
-	if (old) {
-		first = min(first, old->first);
-		end = max(end, old->first + old->nr);
-	}
-	b = ramslice_new_blocks(first, end - first);
-	if (!b)
-		return -ENOMEM;
-	if (old)
-		memcpy(b->block + (old->first - first), old->block,
-		       array_size(old->nr, sizeof(*b->block)));
-	/* What was touched meanwhile counts as touched, as all does */
-	spin_lock_irq(&zone->lock);
-	zone->ramslice_blocks = b;
-	spin_unlock_irq(&zone->lock);
-	ramslice_free_blocks(old);
-	return 0;
-}
-
-int __init ramslice_blocks_init(void)
-{
-	struct zone *zone;
-	int err = 0;
-
-	for_each_populated_zone(zone)
-		err = err ?: ramslice_cover_zone(zone);
-	return err;
-}
-
-/* Of a page frame that has memory. */
-struct ramslice_block *ramslice_block(unsigned long pfn)
-{
-	struct ramslice_blocks *b = page_zone(pfn_to_page(pfn))->ramslice_blocks;
-
-	return &b->block[(pfn >> pageblock_order) - b->first];
-}
-
-/* Of a page frame that has memory: is its pageblock's summary a guess? */
-bool ramslice_block_touched(unsigned long pfn)
-{
-	struct ramslice_blocks *b = page_zone(pfn_to_page(pfn))->ramslice_blocks;
-
-	return READ_ONCE(*ramslice_touched_byte(b, pfn >> pageblock_order));
-}
-
-/**
- * ramslice_block_free - is all of a pageblock in the free lists?
- * @pfn: its first page frame, which has memory
- *
- * Context: any. Exact with zone->lock held, otherwise of some moment.
- */
-bool ramslice_block_free(unsigned long pfn)
-{
-	unsigned int order;
-
-	for (order = pageblock_order; order <= MAX_PAGE_ORDER; order++) {
-		struct page *head = pfn_to_page(round_down(pfn, 1UL << order));
-
-		if (PageBuddy(head) && buddy_order_unsafe(head) >= order)
-			return true;
-	}
-	return false;
-}
-
 /* --- reading --------------------------------------------------------------- */
 
 /**
@@ -428,32 +308,18 @@ void ramslice_glance_slice(u32 id)
 	for_each_slice_block(id, n, pfn) {
 		struct page *page = pfn_to_online_page(pfn);
 
-		if (!page)
-			continue;
-		if (ramslice_block_touched(pfn))
+		if (page && ramslice_block_touched(pfn))
 			ramslice_glance_block(s, page, pfn);
 	}
 	mutex_unlock(&s->rz->scan_mutex);
 }
 
-/* A holder of the lock may have changed the lists, and not noted it yet. */
-static void ramslice_clear_touched(struct zone *zone, unsigned long pfn)
-{
-	u8 *touched = ramslice_touched_byte(zone->ramslice_blocks,
-					    pfn >> pageblock_order);
-
-	spin_lock_irq(&zone->lock);
-	WRITE_ONCE(*touched, 0);
-	spin_unlock_irq(&zone->lock);
-}
-
 /* Under scan_mutex. */
-static void ramslice_scan_block(struct ramslice_slice *s, struct page *page,
-				unsigned long pfn)
+static void ramslice_scan_block(struct ramslice_slice *s, unsigned long pfn)
 {
 	struct ramslice_reading r;
 
-	ramslice_clear_touched(page_zone(page), pfn);
+	ramslice_clear_touched(pfn);
 	ramslice_read_block(&r, pfn);
 	ramslice_keep(s, ramslice_block(pfn), &r);
 }
@@ -480,20 +346,21 @@ void ramslice_scan_slice(u32 id, unsigned long max_age)
 	if (!all && !ramslice_slice_stale(id))
 		return;
 	mutex_lock(&s->rz->scan_mutex);
+	/* It may have been emptied and forgotten meanwhile */
+	if (READ_ONCE(s->state) != RAMSLICE_ONLINE)
+		goto unlock;
 	if (all) {
 		s->read_at = jiffies;
 		s->was_read = true;
 	}
 	for_each_slice_block(id, n, pfn) {
-		struct page *page = pfn_to_online_page(pfn);
-
-		if (!page)
-			continue;
-		if (all || ramslice_block_touched(pfn)) {
-			ramslice_scan_block(s, page, pfn);
+		if (pfn_to_online_page(pfn) &&
+		    (all || ramslice_block_touched(pfn))) {
+			ramslice_scan_block(s, pfn);
 			cond_resched();
 		}
 	}
+unlock:
 	mutex_unlock(&s->rz->scan_mutex);
 }
 
@@ -563,7 +430,7 @@ void ramslice_forget_slice(u32 id)
 
 	mutex_lock(&s->rz->scan_mutex);
 	for_each_slice_block(id, n, pfn) {
-		ramslice_clear_touched(page_zone(pfn_to_page(pfn)), pfn);
+		ramslice_clear_touched(pfn);
 		ramslice_keep(s, ramslice_block(pfn), &nothing);
 	}
 	mutex_unlock(&s->rz->scan_mutex);
@@ -579,12 +446,11 @@ void ramslice_sum_slice(u32 id)
 	memset(s->count, 0, sizeof(s->count));
 	s->nr_blocking = 0;
 	for_each_slice_block(id, n, pfn) {
-		struct page *page = pfn_to_online_page(pfn);
+		const struct ramslice_block *b;
 
-		if (!page)
+		if (!pfn_to_online_page(pfn))
 			continue;
-		const struct ramslice_block *b = ramslice_block(pfn);
-
+		b = ramslice_block(pfn);
 		for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
 			s->count[c] += b->count[c];
 		s->nr_blocking += b->nr_blocking;

@@ -96,6 +96,33 @@ void ramslice_note_sets(u32 id)
 		     s->state == RAMSLICE_WAKING);
 }
 
+/* A zone's first slice from @id on that is in a set, or RAMSLICE_NO_ID. */
+u32 ramslice_next_in(const struct ramslice_zone *rz, u32 id,
+		     enum ramslice_set set)
+{
+	for (;; id++) {
+		id = find_next_bit(ramslice_sets[set], rz->end_id, id);
+		if (id >= rz->end_id)
+			return RAMSLICE_NO_ID;
+		if (ramslice_slices[id].rz == rz)
+			return id;
+	}
+}
+
+/* The last slice of a zone in a set, or RAMSLICE_NO_ID. */
+u32 ramslice_last_in(const struct ramslice_zone *rz, enum ramslice_set set)
+{
+	unsigned long id = rz->end_id, end;
+
+	do {
+		end = id;
+		id = find_last_bit(ramslice_sets[set], end);
+		if (id >= end || id < rz->first_id)
+			return RAMSLICE_NO_ID;
+	} while (ramslice_slices[id].rz != rz);
+	return id;
+}
+
 /**
  * ramslice_set_state - change the state of a slice
  * @id: the slice

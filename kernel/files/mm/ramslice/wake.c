@@ -135,19 +135,6 @@ static bool ramslice_power_pending(u32 id)
 	return pending;
 }
 
-/* A zone's first slice from @id on that is in a set, or RAMSLICE_NO_ID. */
-static u32 ramslice_next_in(const struct ramslice_zone *rz, u32 id,
-			    enum ramslice_set set)
-{
-	for (;; id++) {
-		id = find_next_bit(ramslice_sets[set], rz->end_id, id);
-		if (id >= rz->end_id)
-			return RAMSLICE_NO_ID;
-		if (ramslice_slices[id].rz == rz)
-			return id;
-	}
-}
-
 /*
  * A waking slice. If @to_claim, one with power and unclaimed blocks: not one
  * that the driver is still waking or whose last chunks are being released.
@@ -166,20 +153,6 @@ static u32 ramslice_first_waking(struct ramslice_zone *rz, bool to_claim)
 			break;
 		id = ramslice_next_in(rz, id + 1, RAMSLICE_SET_WAKING);
 	}
-	return id;
-}
-
-/* The last slice of a zone in a set, or RAMSLICE_NO_ID. */
-static u32 ramslice_last_in(struct ramslice_zone *rz, enum ramslice_set set)
-{
-	unsigned long id = rz->end_id, end;
-
-	do {
-		end = id;
-		id = find_last_bit(ramslice_sets[set], end);
-		if (id >= end || id < rz->first_id)
-			return RAMSLICE_NO_ID;
-	} while (ramslice_slices[id].rz != rz);
 	return id;
 }
 

@@ -179,7 +179,6 @@ class Ioctls(harness.RamsliceTest):
         buffer = self.call(dev.IOC_SNAPSHOT, bytearray(snap))
         self.assertEqual(struct.unpack_from("4I", buffer), (48, 72, nr, 0))
         for i in range(nr):
-            row = dev.Slice.from_buffer_copy(self.rows, i * 80)
             self.assertEqual(self.rows[i * 80 + 72:i * 80 + 80], b"\xaa" * 8)
         self.assertEqual(
             struct.unpack_from("I", self.rows, 80 * (nr - 1))[0], self.device.snapshot()[-1].id
