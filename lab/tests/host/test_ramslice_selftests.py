@@ -51,7 +51,8 @@ def test_reasons_are_the_headers():
 
 
 @pytest.mark.parametrize("kind, ours", [
-    ("SLICE", ("UNRECLAIMABLE", "BACKOFF", "UNMOVABLE", "HELD")),
+    ("SLICE", ("UNRECLAIMABLE", "BACKOFF", "UNMOVABLE", "HELD", "STALE")),
+    ("SNAPSHOT", ("FRESH",)),
     ("REQ", ("PER_SLICE", "KEEP_CACHE", "IGNORE_BACKOFF", "DRY_RUN", "AUTO_CACHE", "HOLD")),
     ("RUN", ("DROP", "LRU", "DIRTY", "WRITEBACK", "BUFFERS", "SWAPCACHE", "UNEVICTABLE",
              "MLOCKED", "KSM", "PINNED", "RUN_HWPOISON"))])

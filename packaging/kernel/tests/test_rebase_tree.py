@@ -32,7 +32,7 @@ def replaced_line(name):
     for line in patch_text().splitlines():
         if line.startswith("--- "):
             inside = line == f"--- a/{name}"
-        elif inside and line.startswith("-"):
+        elif inside and line.startswith("-") and line != "---":
             return line[1:]
     raise AssertionError(f"no hook replaces a line of {name}")
 
