@@ -11,8 +11,7 @@
 #include "internal.h"
 
 /* NULL if the zone does not have the pageblock of this number. */
-u8 *ramslice_touched_byte(const struct ramslice_blocks *b,
-				 unsigned long nr)
+u8 *ramslice_touched_byte(const struct ramslice_blocks *b, unsigned long nr)
 {
 	return nr - b->first < b->nr ? &b->bytes[nr - b->first] : NULL;
 }
