@@ -37,6 +37,7 @@ def memory_file(size):
 
 GIBIBYTE = vm(**memory_file("1G"), append="ramslice=16M")
 ZEROED = vm(**memory_file("512M"), append="ramslice=16M init_on_free=1")
+ON_ALLOC = vm(**memory_file("512M"), append="ramslice=16M init_on_alloc=1")
 POISONED = vm(kernel="debug", slow=True, **memory_file("640M"),
               append="ramslice=16M page_poison=on")
 
@@ -443,6 +444,64 @@ class Quarantine(PowerTest):
         self.assertEqual(dev.read(dev.SYSFS / "power_driver"), "none")
         self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
         self.check_lost(1)
+
+
+@ON_ALLOC
+class NotZeroed(PowerTest):
+    """With init_on_alloc=1, as distributions have it."""
+
+    def test_switching_an_empty_slice_off_writes_nothing_to_it(self):
+        mark = os.urandom(PAGE)
+        number, = self.empty()
+        size = self.device.info().slice_bytes
+        places = [number * size + at for at in range(0, size, 64 * PAGE)]
+        with open(os.environ["RAMSLICE_GUEST_MEMORY"], "r+b", buffering=0) as memory:
+            for place in places:
+                os.pwrite(memory.fileno(), mark, place)
+            self.assertEqual(self.device.request("offline", id=number).status, 0)
+            self.assertEqual(self.device.request("online", id=number).status, 0)
+            kept = sum(os.pread(memory.fileno(), PAGE, place) == mark for place in places)
+        # Free when it was chosen; a few pages may have come into use before it was isolated
+        self.assertGreater(kept, len(places) * 3 // 4)
+
+    def test_pages_that_are_moved_keep_their_contents(self):
+        with Memory(64) as memory:
+            memory.touch()
+            moved = self.device.request("compact", flags=dev.IGNORE_BACKOFF)
+            self.assertGreater(moved.pages_migrated, 0)
+            check_contents(memory)
+        with Memory(harness.meminfo()["MemAvailable"] // 1024 - 60) as memory:
+            self.assertIsNone(memory.touch().wrong_at())
+
+
+@GIBIBYTE
+class Unmapped(PowerTest):
+    """A driver that does not say that slices may stay mapped: they leave the direct map."""
+
+    def test_slices_leave_the_direct_map_before_they_are_off(self):
+        harness.load_sim(unmapped=1)
+        self.assertEqual(dev.read(dev.SYSFS / "strict"), "1")
+        self.assertTrue(any("sleeping wake" in line for line in self.log.lines()))
+        self.compact()
+        with Memory(harness.meminfo()["MemAvailable"] // 2048) as memory:
+            check_contents(memory.touch())
+        self.device.request("online_all")
+        harness.check_violations(0)
+
+    def test_a_driver_that_refuses_leaves_its_slices_mapped(self):
+        harness.load_sim(unmapped=1, fail_off=3)
+        self.compact()
+        self.device.request("online_all")
+        with Memory(harness.meminfo()["MemAvailable"] // 1024 - 60) as memory:
+            check_contents(memory.touch())
+
+    def test_strict_mode_cannot_be_switched_off(self):
+        harness.load_sim(unmapped=1)
+        with self.assertRaises(OSError) as caught:
+            dev.write(dev.SYSFS / "strict", 0)
+        self.assertEqual(caught.exception.errno, errno.EBUSY)
+        harness.unload_sim()
+        self.assertEqual(dev.read(dev.SYSFS / "strict"), "0")
 
 
 class ContentsTest(PowerTest):

@@ -27,6 +27,10 @@ struct ramslice_extent {
  * @atomic_wake: wake() does not sleep and may run with interrupts off and any
  *		 lock held. If false, the promise to allocations that cannot
  *		 sleep holds within the awake reserve only.
+ * @may_stay_mapped: reads do no harm meanwhile: CPUs speculate, and read ahead of
+ *		     need, through any mapping. If false, a slice leaves the
+ *		     direct map before off(), comes back after wake(), and every
+ *		     wake sleeps.
  */
 struct ramslice_power_state {
 	const char *name;
@@ -34,6 +38,7 @@ struct ramslice_power_state {
 	u32 exit_latency_us;
 	bool retention;
 	bool atomic_wake;
+	bool may_stay_mapped;
 };
 
 /**

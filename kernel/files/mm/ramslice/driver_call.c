@@ -24,6 +24,7 @@
  * @id: the slice
  * @power_state: state of the driver to enter or to leave
  * @off: power off; otherwise wake
+ * @nr: the calls that the slot has had
  * @state: owner of the slot; under ramslice_lock, like all the rest
  * @err: what the driver returned, once CALL_ANSWERED
  */
@@ -34,6 +35,7 @@ struct ramslice_call {
 	u32 id;
 	u8 power_state;
 	bool off;
+	unsigned int nr;
 	enum {
 		CALL_FREE,
 		CALL_RUNNING,	/* the worker has it */
@@ -139,6 +141,7 @@ struct ramslice_call *ramslice_call_prepare(u32 id, bool off, u8 power_state)
 		call->id = id;
 		call->off = off;
 		call->power_state = power_state;
+		WRITE_ONCE(call->nr, call->nr + 1);
 		/* Here: the last call's timer may be waiting for the lock */
 		call->until = jiffies + msecs_to_jiffies(ms);
 		call->state = CALL_RUNNING;
@@ -167,17 +170,21 @@ int ramslice_call_off(u32 id, u8 *power_state)
 {
 	struct ramslice_call *call;
 	int err = -ETIMEDOUT;
+	unsigned int nr;
 
 	spin_lock_irq(&ramslice_lock);
 	call = ramslice_call_prepare(id, true, 0);
+	nr = call ? call->nr : 0;
 	spin_unlock_irq(&ramslice_lock);
 	if (!call)
 		return -EBUSY;
 	ramslice_call_start(call);
-	wait_event(ramslice_wait, READ_ONCE(call->state) != CALL_RUNNING);
+	/* Given up and answered, the slot may be another call's by now */
+	wait_event(ramslice_wait, READ_ONCE(call->state) != CALL_RUNNING ||
+				  READ_ONCE(call->nr) != nr);
 
 	spin_lock_irq(&ramslice_lock);
-	if (call->state == CALL_ANSWERED) {
+	if (call->nr == nr && call->state == CALL_ANSWERED) {
 		err = call->err ? -EIO : 0;
 		*power_state = call->power_state;
 		call->state = CALL_FREE;

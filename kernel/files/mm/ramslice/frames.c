@@ -13,8 +13,35 @@
 #include <linux/mm.h>
 #include <linux/page_owner.h>
 #include <linux/page_table_check.h>
+#include <linux/pgalloc_tag.h>
 #include "../internal.h"
+#include "../page_reporting.h"
 #include "internal.h"
+
+/**
+ * ramslice_prep_pages - what the allocator does to pages that it hands out
+ * @page: the first
+ * @order: of the block that was taken from the free lists
+ *
+ * As post_alloc_hook() does, but without init_on_alloc's zeroes: contents are
+ * lost when power goes, or written over by migration.
+ */
+void ramslice_prep_pages(struct page *page, unsigned int order)
+{
+	unsigned int i;
+
+	set_page_private(page, 0);
+	arch_alloc_page(page, order);
+	debug_pagealloc_map_pages(page, 1 << order);
+	kernel_unpoison_pages(page, 1 << order);
+	if (!kasan_unpoison_pages(page, order, false)) {
+		for (i = 0; i < 1U << order; i++)
+			page_kasan_tag_reset(page + i);
+	}
+	set_page_owner(page, order, __GFP_MOVABLE);
+	page_table_check_alloc(page, order);
+	pgalloc_tag_add(page, current, 1 << order);
+}
 
 /* Out of the free lists. False, and nothing is done, if they were not free. */
 static bool ramslice_unlink_blocks(struct zone *zone, unsigned long start,
@@ -67,8 +94,7 @@ bool ramslice_take_chunk(struct zone *zone, unsigned long pfn,
 
 	/* Freeing undoes this when the block wakes: poison, owner, mapping */
 	for (i = pfn; i < end; i += pageblock_nr_pages)
-		post_alloc_hook(pfn_to_page(i), pageblock_order,
-				__GFP_MOVABLE);
+		ramslice_prep_pages(pfn_to_page(i), pageblock_order);
 	for (i = pfn; i < end; i++)
 		__SetPageOffline(pfn_to_page(i));
 	return true;
@@ -95,23 +121,48 @@ static bool ramslice_free_pages_differ(void)
 	       IS_ENABLED(CONFIG_KMSAN);
 }
 
-/* __ClearPageOffline() for a block, in a fraction of the instructions. */
-static void ramslice_clear_offline(struct page *page)
+/*
+ * __ClearPageOffline() for a block, in a fraction of the instructions. Returns
+ * the flags that any of its pages has.
+ */
+static unsigned long ramslice_clear_offline(struct page *page)
 {
+	unsigned long flags = 0;
 	unsigned int i;
 
 #pragma GCC unroll 16
 	for (i = 0; i < pageblock_nr_pages; i++) {
 		VM_WARN_ON_ONCE_PAGE(!PageOffline(page + i), page + i);
 		page[i].page_type = UINT_MAX;
+		flags |= page[i].flags;
 	}
+	return flags;
 }
 
-/* On most machines no page ever was. */
-static bool ramslice_any_poisoned(void)
+/*
+ * May a page be given to the allocator? Not if a memory error struck it, or if
+ * it was found to be damaged, which its reference stands for.
+ */
+static bool ramslice_page_stays(struct page *page)
 {
-	return IS_ENABLED(CONFIG_MEMORY_FAILURE) &&
-	       atomic_long_read(&num_poisoned_pages);
+	return PageHWPoison(page) || page_ref_count(page);
+}
+
+/*
+ * Contents were lost. This restores what the allocator assumes of free pages:
+ * zeroes with init_on_free, the pattern with page_poison.
+ */
+static void ramslice_prepare_free(unsigned long pfn, unsigned long end,
+				  unsigned int order)
+{
+	for (; pfn < end; pfn += 1UL << order) {
+		struct page *page = pfn_to_page(pfn);
+
+		/* One that fails the allocator's checks stays away, as elsewhere */
+		if (!ramslice_page_stays(page) &&
+		    !free_pages_prepare(page, order))
+			set_page_count(page, 1);
+	}
 }
 
 /**
@@ -128,41 +179,32 @@ void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
 			 unsigned int nr_blocks)
 {
 	unsigned long i, end = pfn + nr_blocks * pageblock_nr_pages;
+	unsigned long flags, page_flags = 0;
 	unsigned int order = pageblock_order;
-	unsigned long flags;
 
 	for (i = pfn; i < end; i += pageblock_nr_pages)
-		ramslice_clear_offline(pfn_to_page(i));
-	/* A memory error struck meanwhile: that page stays away */
-	if (ramslice_any_poisoned()) {
-		for (i = pfn; i < end && order; i++) {
-			if (PageHWPoison(pfn_to_page(i)))
-				order = 0;
-		}
-	}
-
-	/*
-	 * Contents were lost. This restores what the allocator assumes of free
-	 * pages: zeroes with init_on_free, the pattern with page_poison.
-	 */
-	if (ramslice_free_pages_differ()) {
-		for (i = pfn; i < end; i += 1UL << order) {
-			if (order || !PageHWPoison(pfn_to_page(i)))
-				free_pages_prepare(pfn_to_page(i), order);
-		}
-	}
+		page_flags |= ramslice_clear_offline(pfn_to_page(i));
+#ifdef CONFIG_MEMORY_FAILURE
+	/* A memory error struck meanwhile: page by page */
+	if (page_flags & BIT(PG_hwpoison))
+		order = 0;
+#endif
+	if (ramslice_free_pages_differ())
+		ramslice_prepare_free(pfn, end, order);
 
 	spin_lock_irqsave(&zone->lock, flags);
 	for (i = pfn; i < end; i += 1UL << order) {
 		struct page *page = pfn_to_page(i);
 
-		if (order || !PageHWPoison(page))
+		if (!ramslice_page_stays(page))
 			__putback_isolated_page(page, order,
 						get_pageblock_migratetype(page));
 	}
 	__mod_zone_page_state(zone, NR_RAMSLICE_OFFLINE,
 			      -(long)(end - pfn));
 	spin_unlock_irqrestore(&zone->lock, flags);
+	/* A hypervisor may have it again; the putback tells it nothing */
+	page_reporting_notify_free(order);
 }
 
 /* Every block of a slice that was taken but not switched off. */

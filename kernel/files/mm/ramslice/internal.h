@@ -61,8 +61,11 @@
 #include <linux/workqueue.h>
 #include <uapi/linux/ramslice.h>
 
-/* Slices wake in chunks of this many pageblocks: 4 MiB on x86-64. */
-#define RAMSLICE_CHUNK_BLOCKS	2U
+/*
+ * Slices wake in chunks of this many pageblocks: 4 MiB on x86-64. Free blocks of
+ * the allocator are no larger.
+ */
+#define RAMSLICE_CHUNK_BLOCKS	max(2U, 1U << (MAX_PAGE_ORDER - pageblock_order))
 #define RAMSLICE_CHUNK_PAGES	(RAMSLICE_CHUNK_BLOCKS * pageblock_nr_pages)
 
 /* A request gives up after this long unless it says otherwise. */
@@ -98,7 +101,6 @@ u32 ramslice_geom_slice(const struct ramslice_geometry *geom,
 /**
  * struct ramslice_slice - one slice
  * @rz: the zone it belongs to; NULL if it has no memory
- * @index: its place among the slices of its zone
  * @state: enum ramslice_state
  * @reason: enum ramslice_reason: why it cannot be emptied, or did not work
  * @unreclaimable: @reason is for good
@@ -121,7 +123,6 @@ u32 ramslice_geom_slice(const struct ramslice_geometry *geom,
  */
 struct ramslice_slice {
 	struct ramslice_zone *rz;
-	u32 index;
 	u8 state;
 	u8 reason;
 	bool unreclaimable;
@@ -180,6 +181,7 @@ struct ramslice_stats {
  * @wanted_order: the largest order that was wanted
  * @wanted_until: jiffies until which @wanted_order counts
  * @calm_until: jiffies before which the thread is not woken ahead of need
+ * @nr_claimed: chunks that are on their way to the allocator
  * @nr_released: chunks given to the allocator
  * @recycle_at: jiffies before which streams do not look for cache to recycle
  * @nr_held: offline slices that are held
@@ -208,6 +210,7 @@ struct ramslice_zone {
 	u8 wanted_order;
 	unsigned long wanted_until;
 	unsigned long calm_until;
+	unsigned int nr_claimed;
 	unsigned long nr_released;
 	unsigned long recycle_at;
 	u32 nr_held;
@@ -316,6 +319,8 @@ void ramslice_count_slice(u32 id, u32 counters[RAMSLICE_NR_COUNTERS]);
 bool ramslice_slice_stale(u32 id);
 void ramslice_glance_slice(u32 id);
 void ramslice_scan_slice(u32 id, unsigned long max_age);
+bool ramslice_scan_part(struct ramslice_zone *rz, unsigned long max_age,
+			u64 limit_ns, unsigned long deadline);
 bool ramslice_scan_zone(struct ramslice_zone *rz, unsigned long max_age,
 			u64 limit_ns, unsigned long deadline);
 void ramslice_forget_slice(u32 id);
@@ -391,6 +396,7 @@ enum ramslice_cache {
 
 void ramslice_cache_prices(struct ramslice_prices *prices,
 			   enum ramslice_cache cache);
+void ramslice_cache_protect(void);
 bool ramslice_folio_droppable(struct folio *folio);
 bool ramslice_folio_goes(struct folio *folio, enum ramslice_cache cache);
 bool ramslice_drop_folio(struct folio *folio, enum ramslice_cache cache);
@@ -677,10 +683,11 @@ bool ramslice_calls_left(void);
 int ramslice_call_init(void);
 
 /* --- strict.c --- */
+#define RAMSLICE_CAN_UNMAP	IS_ENABLED(CONFIG_X86_64)
 bool ramslice_is_strict(void);
 int ramslice_set_strict(bool on);
 int ramslice_strict_split(u32 id);
-void ramslice_strict_unmap(u32 id);
+void ramslice_strict_unmap(u32 id, bool before);
 void ramslice_strict_map(u32 id);
 
 /* --- wake.c --- */
@@ -729,6 +736,7 @@ bool ramslice_hold(u32 id);
 void ramslice_unhold(u32 id);
 
 /* --- frames.c --- */
+void ramslice_prep_pages(struct page *page, unsigned int order);
 bool ramslice_take_chunk(struct zone *zone, unsigned long pfn,
 			 unsigned int nr_blocks);
 void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
@@ -757,6 +765,7 @@ int ramslice_power_wake(u32 id, u8 power_state);
 void ramslice_power_check(u32 id, unsigned long pfn, unsigned long nr_pages);
 bool ramslice_power_idle(void);
 bool ramslice_power_wake_sleeps(void);
+bool ramslice_power_unmaps(void);
 unsigned int ramslice_power_latency_us(void);
 void ramslice_power_name(char name[RAMSLICE_DRIVER_NAME_LEN]);
 

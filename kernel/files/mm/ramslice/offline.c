@@ -358,15 +358,11 @@ static int ramslice_take(struct ramslice_run *run, u32 id)
 	return -EBUSY;
 }
 
-static void ramslice_set_emptying(struct ramslice_run *run, u32 id, bool on)
+static void ramslice_begin_slice(struct ramslice_run *run, u32 id)
 {
 	spin_lock_irq(&ramslice_lock);
-	if (on) {
-		run->rz->pressure = false;
-		run->rz->emptying = ramslice_set_state(id, RAMSLICE_EMPTYING);
-	} else {
-		run->rz->emptying = false;
-	}
+	run->rz->pressure = false;
+	run->rz->emptying = ramslice_set_state(id, RAMSLICE_EMPTYING);
 	spin_unlock_irq(&ramslice_lock);
 }
 
@@ -402,7 +398,7 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 
 	lockdep_assert_held(&ramslice_mutex);
 
-	ramslice_set_emptying(run, id, true);
+	ramslice_begin_slice(run, id);
 	if (s->state != RAMSLICE_EMPTYING) {
 		run->reason = RAMSLICE_REASON_STATE;
 		return -EBUSY;
@@ -441,6 +437,7 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 		run->reason = RAMSLICE_REASON_NO_ROOM;
 		goto online;
 	}
+	ramslice_strict_unmap(id, true);
 	err = ramslice_call_off(id, &power_state);
 	if (err == -ETIMEDOUT) {
 		/* It may be on or off */
@@ -450,12 +447,14 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 		return -EIO;
 	}
 	if (err) {
+		if (ramslice_power_unmaps())
+			ramslice_strict_map(id);
 		ramslice_give_back(id);
 		run->reason = RAMSLICE_REASON_POWER;
 		err = -EIO;
 		goto online;
 	}
-	ramslice_strict_unmap(id);
+	ramslice_strict_unmap(id, false);
 	ramslice_place_forget_types(id);
 	s->power_state = power_state;
 	run->target.source = RAMSLICE_NO_ID;

@@ -16,6 +16,7 @@ static const struct ramslice_power_driver *ramslice_driver;
  */
 static char ramslice_driver_name[RAMSLICE_DRIVER_NAME_LEN] = "none";
 static bool ramslice_driver_sleeps;
+static bool ramslice_driver_unmaps;
 static unsigned int ramslice_driver_latency_us;
 
 /* Extents of a slice, for the driver: contiguous geometry has one. */
@@ -40,6 +41,12 @@ bool ramslice_power_wake_sleeps(void)
 	return ramslice_is_strict() || READ_ONCE(ramslice_driver_sleeps);
 }
 
+/* Slices are to leave the direct map before off() and come back after wake(). */
+bool ramslice_power_unmaps(void)
+{
+	return READ_ONCE(ramslice_driver_unmaps);
+}
+
 /* Longest time that the driver says a call takes. */
 unsigned int ramslice_power_latency_us(void)
 {
@@ -55,6 +62,7 @@ static void ramslice_set_driver(const struct ramslice_power_driver *drv)
 	WRITE_ONCE(ramslice_driver, drv);
 	strscpy_pad(ramslice_driver_name, drv ? drv->name : "none");
 	WRITE_ONCE(ramslice_driver_sleeps, state && !state->atomic_wake);
+	WRITE_ONCE(ramslice_driver_unmaps, state && !state->may_stay_mapped);
 	WRITE_ONCE(ramslice_driver_latency_us,
 		   state ? max(state->entry_latency_us, state->exit_latency_us) : 0);
 }
@@ -133,7 +141,8 @@ static int ramslice_exchange(const struct ramslice_power_driver *drv,
  *
  * Context: May sleep.
  * Return: 0; -EINVAL if something is missing; -EBUSY if there is a driver;
- * -ENODEV if ramslice is off.
+ * -ENODEV if ramslice is off; -EOPNOTSUPP if slices cannot leave the direct map
+ * of this architecture, as the driver demands.
  */
 int ramslice_register_power_driver(const struct ramslice_power_driver *drv)
 {
@@ -145,6 +154,8 @@ int ramslice_register_power_driver(const struct ramslice_power_driver *drv)
 	if (!drv->name || strlen(drv->name) >= RAMSLICE_DRIVER_NAME_LEN || !drv->nr_states ||
 	    !drv->states || !drv->off || !drv->wake)
 		return -EINVAL;
+	if (!drv->states->may_stay_mapped && !RAMSLICE_CAN_UNMAP)
+		return -EOPNOTSUPP;
 
 	mutex_lock(&ramslice_mutex);
 	if (ramslice_driver) {
@@ -157,7 +168,7 @@ int ramslice_register_power_driver(const struct ramslice_power_driver *drv)
 	if (!err)
 		pr_info("power driver %s, %s wake within %u us\n",
 			drv->name,
-			drv->states[0].atomic_wake ? "atomic" : "sleeping",
+			ramslice_power_wake_sleeps() ? "sleeping" : "atomic",
 			drv->states[0].exit_latency_us);
 	return err;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Strict mode: slices that are off are not in the direct map, so that an access
- * by kernel address faults at once.
+ * by kernel address faults at once. Power drivers demand it unless they declare
+ * that a slice may stay mapped: CPUs read ahead of need, through any mapping.
  *
  * The map is split when a slice goes off, while that may fail; taking pages
  * out and putting them back then needs no memory. It needs a flush of all
@@ -12,12 +13,12 @@
 #include <linux/set_memory.h>
 #include "internal.h"
 
-/* Changes under ramslice_mutex and ramslice_lock, with nothing offline. */
+/* Asked for by hand. Changes under ramslice_mutex and ramslice_lock, with nothing offline. */
 static bool ramslice_strict;
 
 bool ramslice_is_strict(void)
 {
-	return READ_ONCE(ramslice_strict);
+	return READ_ONCE(ramslice_strict) || ramslice_power_unmaps();
 }
 
 #ifdef CONFIG_X86_64
@@ -71,10 +72,17 @@ int ramslice_strict_split(u32 id)
 	return err;
 }
 
-/* Takes a slice out of the direct map. May sleep. */
-void ramslice_strict_unmap(u32 id)
+/**
+ * ramslice_strict_unmap - take a slice out of the direct map, in strict mode
+ * @id: the slice
+ * @before: before its power is off, which is when a driver demands it; a driver
+ *	    that does not may use the mapping until then
+ *
+ * Context: May sleep.
+ */
+void ramslice_strict_unmap(u32 id, bool before)
 {
-	if (ramslice_is_strict())
+	if (ramslice_is_strict() && before == ramslice_power_unmaps())
 		WARN_ON_ONCE(ramslice_set_slice(id, false));
 }
 
@@ -90,21 +98,21 @@ void ramslice_strict_map(u32 id)
  * @on: on or off
  *
  * Context: Process context; takes ramslice_mutex.
- * Return: 0; -EBUSY while a request runs or a slice is off or on its way;
- * -EOPNOTSUPP if this architecture cannot.
+ * Return: 0; -EBUSY while a request runs or a slice is off or on its way, or if
+ * the power driver demands it; -EOPNOTSUPP if this architecture cannot.
  */
 int ramslice_set_strict(bool on)
 {
 	int err = 0;
 
-	if (on && !IS_ENABLED(CONFIG_X86_64))
+	if (on && !RAMSLICE_CAN_UNMAP)
 		return -EOPNOTSUPP;
 	if (ramslice_request_busy())
 		return -EBUSY;
 	if (mutex_lock_interruptible(&ramslice_mutex))
 		return -ERESTARTSYS;
 	spin_lock_irq(&ramslice_lock);
-	if (ramslice_power_idle())
+	if (ramslice_power_idle() && (on || !ramslice_power_unmaps()))
 		WRITE_ONCE(ramslice_strict, on);
 	else
 		err = -EBUSY;

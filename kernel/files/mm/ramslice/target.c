@@ -334,7 +334,7 @@ struct folio *ramslice_target_alloc(struct folio *src, unsigned long private)
 		return NULL;
 	}
 
-	post_alloc_hook(page, order, __GFP_MOVABLE);
+	ramslice_prep_pages(page, order);
 	set_page_refcounted(page);
 	t->work->huge_moved += order >= pageblock_order;
 	if (order)
@@ -373,7 +373,7 @@ void ramslice_target_release(struct ramslice_target *t)
 		list_for_each_entry_safe(page, next, &t->free[order], lru) {
 			list_del(&page->lru);
 			set_page_private(page, 0);
-			post_alloc_hook(page, order, __GFP_MOVABLE);
+			ramslice_prep_pages(page, order);
 			set_page_refcounted(page);
 			__free_pages(page, order);
 		}

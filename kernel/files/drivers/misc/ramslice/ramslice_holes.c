@@ -195,6 +195,7 @@ static const struct ramslice_power_state holes_state = {
 	.entry_latency_us = 10000,
 	.exit_latency_us = 10000,
 	.atomic_wake = true,
+	.may_stay_mapped = true,
 };
 
 static const struct ramslice_power_driver holes_driver = {

@@ -16,10 +16,15 @@
 #include <linux/random.h>
 #include <linux/reboot.h>
 #include <linux/ramslice_power.h>
+#include <linux/uaccess.h>
 
 static bool sleeping;
 module_param(sleeping, bool, 0444);
 MODULE_PARM_DESC(sleeping, "waking sleeps");
+
+static bool unmapped;
+module_param(unmapped, bool, 0444);
+MODULE_PARM_DESC(unmapped, "demand that what is off leaves the direct map, and leave it as it is");
 
 /*
  * Nothing interrupts a power driver, and an atomic wake spins with interrupts
@@ -97,6 +102,27 @@ static void sim_hang(unsigned int *counter)
 		msleep(20);
 }
 
+/* No page of it may be read while it is off, ahead of need or otherwise. */
+static void sim_check_unmapped(u32 id, const struct ramslice_extent *extents,
+			       unsigned int nr)
+{
+	unsigned long i;
+	u64 word;
+
+	for (; nr--; extents++) {
+		for (i = 0; i < extents->nr_pages; i++) {
+			unsigned long pfn = extents->pfn + i;
+
+			if (copy_from_kernel_nofault(&word, page_address(pfn_to_page(pfn)),
+						     sizeof(word)))
+				continue;
+			if (!violations++)
+				pr_err("violation: slice %u is mapped while off: pfn %lu\n",
+				       id, pfn);
+		}
+	}
+}
+
 static int sim_off(u32 id, const struct ramslice_extent *extents,
 		   unsigned int nr, unsigned int state)
 {
@@ -108,6 +134,11 @@ static int sim_off(u32 id, const struct ramslice_extent *extents,
 	sim_hang(&hang_off);
 	if (off_delay_us)
 		usleep_range(off_delay_us, off_delay_us + 50);
+	if (unmapped) {
+		sim_check_unmapped(id, extents, nr);
+		atomic_inc(&sim_nr_off);
+		return 0;
+	}
 	for (; nr--; extents++) {
 		for (i = 0; i < extents->nr_pages; i++) {
 			unsigned long pfn = extents->pfn + i;
@@ -133,6 +164,8 @@ static int sim_wake(u32 id, const struct ramslice_extent *extents,
 		udelay(wake_delay_us);
 	if (sim_take_one(&fail_wake))
 		return -EIO;
+	if (unmapped)
+		sim_check_unmapped(id, extents, nr);
 	atomic_dec(&sim_nr_off);
 	return 0;
 }
@@ -142,6 +175,8 @@ static void sim_check(u32 id, unsigned long pfn, unsigned long nr_pages)
 	unsigned long end = pfn + nr_pages;
 	unsigned int i;
 
+	if (unmapped)
+		return;
 	for (; pfn < end; pfn++) {
 		const u64 *word = page_address(pfn_to_page(pfn));
 		u64 expected = sim_pattern(pfn);
@@ -192,6 +227,7 @@ static int __init sim_init(void)
 
 	sim_seed = get_random_u64();
 	sim_state.atomic_wake = !sleeping;
+	sim_state.may_stay_mapped = !unmapped;
 	sim_state.exit_latency_us = max(wake_delay_us, 100U);
 	err = ramslice_register_power_driver(&sim_driver);
 	if (!err)
