@@ -25,6 +25,7 @@ static_assert(offsetof(struct ramslice_snapshot, limit_ms) ==
 	      SNAPSHOT_SIZE_V1);
 static_assert(sizeof(struct ramslice_request) == REQUEST_SIZE_V1);
 static_assert(sizeof(struct ramslice_slice_info) == SLICE_SIZE_V1);
+static_assert(RAMSLICE_NR_COUNTERS == RAMSLICE_ROW_COUNTERS);
 
 /* State changes that this opener has seen. */
 struct ramslice_opener {
@@ -141,6 +142,8 @@ static long ramslice_ioc_zone(void __user *arg)
 
 /* Slices whose states are read under one hold of the lock, with interrupts off. */
 #define ROWS_AT_ONCE	256
+/* So long at a time memory is read: hotplug waits for ramslice_table_sem. */
+#define READ_PART_NS	(2 * NSEC_PER_MSEC)
 /* So often it begins again because one changed, before it holds the lock longer. */
 #define MAX_RESTARTS	16
 
@@ -252,6 +255,9 @@ static int ramslice_put_rows(struct ramslice_snapshot *snap,
 	u32 bytes = min_t(u32, snap->entry_size, sizeof(*rows));
 	u32 i;
 
+	if (snap->entry_size == sizeof(*rows))
+		return copy_to_user(u64_to_user_ptr(snap->slices), rows,
+				    array_size(nr, bytes)) ? -EFAULT : 0;
 	for (i = 0; i < nr; i++) {
 		void __user *to = u64_to_user_ptr(snap->slices) +
 				  (size_t)i * snap->entry_size;
@@ -262,26 +268,43 @@ static int ramslice_put_rows(struct ramslice_snapshot *snap,
 	return 0;
 }
 
-/* Under ramslice_table_sem. */
-static void ramslice_read_all(u32 limit_ms, u32 max_age_ms)
+/*
+ * Reads slices that changed, or that were read before @since and longer ago than
+ * @max_age, until @until_ns.
+ */
+static void ramslice_read_zones(unsigned long since, unsigned long max_age,
+				u64 until_ns)
 {
-	unsigned long deadline = jiffies + msecs_to_jiffies(limit_ms) + 1;
-	unsigned long max_age = msecs_to_jiffies(max_age_ms);
-	u64 limit_ns = (u64)limit_ms * NSEC_PER_MSEC, begun_ns = ktime_get_ns();
+	unsigned long age = max_age, deadline = jiffies + MAX_JIFFY_OFFSET;
 	struct ramslice_zone *rz;
 	unsigned int i;
+	bool done;
+
+	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
+		do {
+			if (signal_pending(current) || ktime_get_ns() >= until_ns)
+				return;
+			/* What one part has read is no work for the next */
+			if (max_age != RAMSLICE_ANY_AGE)
+				age = max(max_age, jiffies - since + 1);
+			down_read(&ramslice_table_sem);
+			done = ramslice_scan_part(rz, age, READ_PART_NS,
+						  deadline);
+			up_read(&ramslice_table_sem);
+		} while (!done);
+	}
+}
+
+/* Reads memory, as far as it comes in that time. May sleep. */
+static void ramslice_read_memory(u32 limit_ms, u32 max_age_ms)
+{
+	unsigned long begun = jiffies;
+	u64 now_ns = ktime_get_ns(), limit_ns = (u64)limit_ms * NSEC_PER_MSEC;
 
 	/* What changed first: for the rest, time may not last */
-	for (i = 0; (rz = ramslice_zone_by_index(i)); i++)
-		ramslice_scan_zone(rz, RAMSLICE_ANY_AGE, limit_ns / 2,
-				   deadline);
-	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
-		u64 spent_ns = ktime_get_ns() - begun_ns;
-
-		ramslice_scan_zone(rz, max_age,
-				   limit_ns - min(spent_ns, limit_ns),
-				   deadline);
-	}
+	ramslice_read_zones(begun, RAMSLICE_ANY_AGE, now_ns + limit_ns / 2);
+	ramslice_read_zones(begun, msecs_to_jiffies(max_age_ms),
+			    now_ns + limit_ns);
 }
 
 static long ramslice_ioc_snapshot(void __user *arg)
@@ -304,6 +327,10 @@ static long ramslice_ioc_snapshot(void __user *arg)
 		mutex_unlock(&ramslice_mutex);
 	}
 
+	if (snap.flags & RAMSLICE_SNAPSHOT_FRESH)
+		ramslice_read_memory(snap.limit_ms ?: RAMSLICE_SNAPSHOT_LIMIT_MS,
+				     snap.max_age_ms);
+
 	down_read(&ramslice_table_sem);
 	nr = ramslice_count_rows();
 	if (nr > snap.nr) {
@@ -317,9 +344,6 @@ static long ramslice_ioc_snapshot(void __user *arg)
 		up_read(&ramslice_table_sem);
 		return -ENOMEM;
 	}
-	if (snap.flags & RAMSLICE_SNAPSHOT_FRESH)
-		ramslice_read_all(snap.limit_ms ?: RAMSLICE_SNAPSHOT_LIMIT_MS,
-				  snap.max_age_ms);
 	snap.time_ns = ktime_get_ns();
 	ramslice_fill_rows(rows, &snap.event_seq);
 	up_read(&ramslice_table_sem);
@@ -369,6 +393,9 @@ static long ramslice_ioc_request(void __user *arg)
 		return err;
 	if (!ramslice_request_valid(&in))
 		return -EINVAL;
+	/* The machine has less memory then, for all */
+	if (in.flags & RAMSLICE_REQ_HOLD && !capable(CAP_SYS_ADMIN))
+		return -EPERM;
 
 	req = (struct ramslice_request) {
 		.size = usize,

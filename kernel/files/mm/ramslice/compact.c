@@ -86,7 +86,7 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 			   params->deadline);
 	if (ramslice_reserve_build(&reserve, rz, params->cache,
 				   params->ignore_backoff))
-		return RAMSLICE_REASON_NO_ROOM;
+		return RAMSLICE_REASON_PRESSURE;
 	ramslice_run_begin(&run, rz, &reserve, params, outcome);
 
 	while (reserve.low < reserve.next &&
@@ -240,7 +240,7 @@ enum ramslice_reason ramslice_offline_one(const struct ramslice_params *params,
 	ramslice_scan_zone(rz, RAMSLICE_ANY_AGE, REREAD_NS,
 			   params->deadline);
 	if (ramslice_reserve_build(&reserve, rz, params->cache, false))
-		return RAMSLICE_REASON_NO_ROOM;
+		return RAMSLICE_REASON_PRESSURE;
 	ramslice_run_begin(&run, rz, &reserve, params, outcome);
 	ramslice_quick_census(params->id, &census, params->cache);
 	reason = ramslice_attempt(&run, params->id, &census, params->budget,

@@ -189,10 +189,7 @@ static int ramslice_probe_slice(u32 id, struct ramslice_slice *s)
 	unsigned int n;
 	unsigned long pfn;
 
-	s->reason = RAMSLICE_REASON_NONE;
-	s->unreclaimable = false;
-	s->nr_pages = 0;
-
+	memset(s, 0, sizeof(*s));
 	for_each_slice_block(id, n, pfn) {
 		struct page *first = pfn_to_online_page(pfn);
 		enum ramslice_reason reason = RAMSLICE_REASON_HOLE;
@@ -213,6 +210,40 @@ static int ramslice_probe_slice(u32 id, struct ramslice_slice *s)
 	return s->rz ? 0 : -ENOMEM;
 }
 
+/* Counts a slice of the table for its zone. Under ramslice_lock. */
+static void ramslice_add_to_zone(u32 id)
+{
+	struct ramslice_zone *rz = ramslice_slices[id].rz;
+
+	if (!rz)
+		return;
+	rz->nr[ramslice_slices[id].state]++;
+	rz->nr_slices++;
+	ramslice_note_sets(id);
+	rz->first_id = min(rz->first_id, id);
+	rz->end_id = max(rz->end_id, id + 1);
+}
+
+/* Before it leaves the table. Under ramslice_lock. */
+static void ramslice_take_from_zone(u32 id)
+{
+	struct ramslice_zone *rz = ramslice_slices[id].rz;
+
+	if (!rz)
+		return;
+	rz->nr[ramslice_slices[id].state]--;
+	if (!--rz->nr_slices) {
+		rz->first_id = U32_MAX;
+		rz->end_id = 0;
+		return;
+	}
+	ramslice_slices[id].rz = NULL;
+	while (ramslice_slices[rz->first_id].rz != rz)
+		rz->first_id++;
+	while (ramslice_slices[rz->end_id - 1].rz != rz)
+		rz->end_id--;
+}
+
 /* Zone ranges and counts, from the table. Under ramslice_lock. */
 static void ramslice_index_zones(void)
 {
@@ -230,29 +261,25 @@ static void ramslice_index_zones(void)
 		rz->first_id = U32_MAX;
 		rz->end_id = 0;
 	}
-	for (id = 0; id < ramslice_nr_ids; id++) {
-		struct ramslice_zone *rz = ramslice_slices[id].rz;
-
-		if (!rz)
-			continue;
-		rz->nr[ramslice_slices[id].state]++;
-		ramslice_slices[id].index = rz->nr_slices++;
-		ramslice_note_sets(id);
-		rz->first_id = min(rz->first_id, id);
-		rz->end_id = id + 1;
-	}
+	for (id = 0; id < ramslice_nr_ids; id++)
+		ramslice_add_to_zone(id);
 }
 
-/* Makes the table for the geometry; NULL if there is no memory for it. */
-static struct ramslice_slice *ramslice_make_table(u32 *nr_ids)
+/*
+ * Makes the table for the geometry; NULL if there is no memory for it. With
+ * @spare, so much longer that not every block that is added makes it too short.
+ */
+static struct ramslice_slice *ramslice_make_table(u32 *nr_ids, bool spare)
 {
 	unsigned long pages = (unsigned long)ramslice_geom.nr_blocks <<
 			      pageblock_order;
+	unsigned long nr = DIV_ROUND_UP(max_pfn, pages);
 	struct ramslice_slice *table;
 	u32 id;
 
-	*nr_ids = min_t(unsigned long, DIV_ROUND_UP(max_pfn, pages),
-			RAMSLICE_MAX_IDS);
+	if (spare)
+		nr += nr / 4;
+	*nr_ids = min_t(unsigned long, nr, RAMSLICE_MAX_IDS);
 	/* At least one slot, so that NULL means "none yet" */
 	table = kvcalloc(max(*nr_ids, 1U), sizeof(*table), GFP_KERNEL);
 	for (id = 0; table && id < *nr_ids; id++) {
@@ -289,7 +316,8 @@ static bool ramslice_make_sets(unsigned long *sets[RAMSLICE_NR_SETS],
  * Context: ramslice_mutex held. May sleep.
  * Return: 0, or -ENOMEM with the old table and geometry in place.
  */
-static int ramslice_rebuild_table(const struct ramslice_geometry *geom)
+static int ramslice_rebuild_table(const struct ramslice_geometry *geom,
+				  bool spare)
 {
 	struct ramslice_geometry old_geom = ramslice_geom;
 	unsigned long *sets[RAMSLICE_NR_SETS];
@@ -301,7 +329,7 @@ static int ramslice_rebuild_table(const struct ramslice_geometry *geom)
 
 	down_write(&ramslice_table_sem);
 	ramslice_geom = *geom;
-	table = ramslice_make_table(&nr_ids);
+	table = ramslice_make_table(&nr_ids, spare);
 	if (table && !ramslice_make_sets(sets, nr_ids)) {
 		kvfree(table);
 		table = NULL;
@@ -384,10 +412,31 @@ int ramslice_set_slice_bytes(u64 bytes)
 		goto unlock;
 	}
 	geom.nr_blocks = div64_u64(bytes, block_bytes);
-	err = ramslice_rebuild_table(&geom);
+	err = ramslice_rebuild_table(&geom, false);
 unlock:
 	mutex_unlock(&ramslice_mutex);
 	return err;
+}
+
+static void ramslice_classify_slice(u32 id)
+{
+	struct ramslice_slice *s = ramslice_slice(id);
+	struct ramslice_census c;
+
+	if (!s || s->state != RAMSLICE_ONLINE)
+		return;
+	if (s->unreclaimable && s->reason != RAMSLICE_REASON_BOOT)
+		return;
+	ramslice_find_reserved(id, &c);
+	spin_lock_irq(&ramslice_lock);
+	if (c.reason != RAMSLICE_REASON_NONE) {
+		s->unreclaimable = true;
+		s->reason = c.reason;
+	} else if (s->reason == RAMSLICE_REASON_BOOT) {
+		s->unreclaimable = false;
+		s->reason = RAMSLICE_REASON_NONE;
+	}
+	spin_unlock_irq(&ramslice_lock);
 }
 
 /**
@@ -407,23 +456,7 @@ void ramslice_classify(bool again)
 		return;
 
 	for (id = 0; id < ramslice_nr_ids; id++) {
-		struct ramslice_slice *s = ramslice_slice(id);
-		struct ramslice_census c;
-
-		if (!s || s->state != RAMSLICE_ONLINE)
-			continue;
-		if (s->unreclaimable && s->reason != RAMSLICE_REASON_BOOT)
-			continue;
-		ramslice_find_reserved(id, &c);
-		spin_lock_irq(&ramslice_lock);
-		if (c.reason != RAMSLICE_REASON_NONE) {
-			s->unreclaimable = true;
-			s->reason = c.reason;
-		} else if (s->reason == RAMSLICE_REASON_BOOT) {
-			s->unreclaimable = false;
-			s->reason = RAMSLICE_REASON_NONE;
-		}
-		spin_unlock_irq(&ramslice_lock);
+		ramslice_classify_slice(id);
 		cond_resched();
 	}
 	ramslice_classified = true;
@@ -444,6 +477,64 @@ static bool ramslice_range_awake(unsigned long pfn, unsigned long end)
 			return false;
 	}
 	return true;
+}
+
+/* A slice some of whose memory came or went. Under table_sem, for writing. */
+static int ramslice_update_slice(u32 id)
+{
+	struct ramslice_slice new;
+	int err;
+
+	/* Its memory is still there: it goes online first */
+	if (READ_ONCE(ramslice_slices[id].state) != RAMSLICE_ONLINE)
+		return 0;
+	err = ramslice_probe_slice(id, &new);
+	if (err)
+		return err;
+	spin_lock_irq(&ramslice_lock);
+	ramslice_take_from_zone(id);
+	ramslice_slices[id] = new;
+	ramslice_add_to_zone(id);
+	spin_unlock_irq(&ramslice_lock);
+	if (new.rz)
+		ramslice_sum_slice(id);
+	return 0;
+}
+
+/*
+ * Has the table follow memory that came or went: looks at the slices that have
+ * it and no others. Under ramslice_mutex. May sleep.
+ */
+static int ramslice_update_table(unsigned long pfn, unsigned long end)
+{
+	u32 id, last = RAMSLICE_NO_ID;
+	unsigned long i;
+	int err = 0;
+
+	if (ramslice_geom_slice(&ramslice_geom, end - 1) >= ramslice_nr_ids)
+		return ramslice_rebuild_table(&ramslice_geom, true);
+
+	down_write(&ramslice_table_sem);
+	for (i = pfn; i < end && !err; i += pageblock_nr_pages) {
+		id = ramslice_geom_slice(&ramslice_geom, i);
+		if (id != last)
+			err = ramslice_update_slice(id);
+		last = id;
+	}
+	spin_lock_irq(&ramslice_lock);
+	ramslice_event_seq++;
+	spin_unlock_irq(&ramslice_lock);
+	ramslice_place_forget();
+	up_write(&ramslice_table_sem);
+	wake_up_interruptible_all(&ramslice_wait);
+
+	for (i = pfn, last = RAMSLICE_NO_ID; i < end; i += pageblock_nr_pages) {
+		id = ramslice_geom_slice(&ramslice_geom, i);
+		if (id != last && ramslice_classified)
+			ramslice_classify_slice(id);
+		last = id;
+	}
+	return err;
 }
 
 static int ramslice_memory_callback(struct notifier_block *nb,
@@ -478,7 +569,7 @@ static int ramslice_memory_callback(struct notifier_block *nb,
 	case MEM_ONLINE:
 	case MEM_OFFLINE:
 		mutex_lock(&ramslice_mutex);
-		if (ramslice_rebuild_table(&ramslice_geom))
+		if (ramslice_update_table(mn->start_pfn, end))
 			pr_warn("no memory for the table of slices; added memory is not used\n");
 		mutex_unlock(&ramslice_mutex);
 		break;
@@ -512,7 +603,7 @@ int __init ramslice_geometry_init(u64 boot_bytes)
 		ramslice_geom.nr_blocks = div64_u64(boot_bytes, block_bytes);
 
 	mutex_lock(&ramslice_mutex);
-	err = ramslice_rebuild_table(&ramslice_geom);
+	err = ramslice_rebuild_table(&ramslice_geom, false);
 	mutex_unlock(&ramslice_mutex);
 	return err ?: ramslice_hotplug_init();
 }

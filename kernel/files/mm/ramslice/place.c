@@ -350,7 +350,7 @@ static u64 *ramslice_rank_zone(struct ramslice_zone *rz, u64 *parts)
 		.rz = rz,
 		.parts = parts,
 	};
-	u32 id, index = 0, nr_kernel = 0, shared = ramslice_shared_slice(rz);
+	u32 id, nr_kernel = 0, shared = ramslice_shared_slice(rz);
 	struct ramslice_slice *s;
 
 	spin_lock_irq(&rz->zone->lock);
@@ -362,7 +362,7 @@ static u64 *ramslice_rank_zone(struct ramslice_zone *rz, u64 *parts)
 	if (shared != RAMSLICE_NO_ID)
 		ramslice_rank_slice(&r, shared, 0);
 	for_each_zone_slice(rz, id, s) {
-		nr_kernel += ramslice_rank_slice(&r, id, index++);
+		nr_kernel += ramslice_rank_slice(&r, id, id - rz->first_id);
 		cond_resched();
 	}
 
@@ -489,18 +489,17 @@ void ramslice_place_woken(struct ramslice_zone *rz, u32 id, u32 first)
 	enum ramslice_place_policy now = READ_ONCE(ramslice_policy);
 	struct ramslice_place *place = rz->place;
 	enum ramslice_place_class class;
-	struct ramslice_slice *s;
+	const struct ramslice_slice *s = &ramslice_slices[id];
 	unsigned long flags;
 
 	if (now == RAMSLICE_PLACE_STOCK)
 		return;
-	s = &ramslice_slices[id];
 
 	spin_lock_irqsave(&rz->zone->lock, flags);
 	if (id < place->nr_ids) {
 		struct ramslice_place_slice p = {
 			.id = id,
-			.index = s->index,
+			.index = id - rz->first_id,
 			.nr_pages = s->nr_pages,
 			.nr_free = s->nr_pages,
 			.free_blocks = place->geom.nr_blocks,

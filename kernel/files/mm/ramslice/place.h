@@ -22,7 +22,7 @@ enum ramslice_place_policy {
 /**
  * struct ramslice_place_slice - what a policy goes by
  * @id: the slice
- * @index: its place among the slices of its zone
+ * @index: how far it is from the first slice of its zone
  * @nr_pages: page frames with memory
  * @nr_free: in the allocator's lists
  * @nr_lru: on the LRU lists

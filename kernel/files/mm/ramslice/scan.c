@@ -390,27 +390,43 @@ static bool ramslice_scan_from(struct ramslice_zone *rz, u32 *next,
 }
 
 /**
- * ramslice_scan_zone - read a zone's slices, within limits
+ * ramslice_scan_part - read some of a zone's slices
  * @rz: the zone
  * @max_age: as for ramslice_scan_slice()
  * @limit_ns: end after so much time, or a slice more
  * @deadline: jiffies; end then, too, or at a signal
  *
- * Goes on where it ended when it was called last. What is wholly free is known
- * in any case.
+ * Goes on where it ended when it was called last.
  *
  * Context: a lock that keeps the table of slices. May sleep.
+ * Return: true if all was read.
+ */
+bool ramslice_scan_part(struct ramslice_zone *rz, unsigned long max_age,
+			u64 limit_ns, unsigned long deadline)
+{
+	u32 *next = max_age == RAMSLICE_ANY_AGE ? &rz->scan_changed :
+						  &rz->scan_all;
+
+	return ramslice_scan_from(rz, next, max_age, limit_ns, deadline);
+}
+
+/**
+ * ramslice_scan_zone - the same, and see which of the others are free
+ * @rz: the zone
+ * @max_age: as for ramslice_scan_slice()
+ * @limit_ns: of reading
+ * @deadline: of reading, in jiffies
+ *
+ * Context: as for ramslice_scan_part().
  * Return: true if all was read.
  */
 bool ramslice_scan_zone(struct ramslice_zone *rz, unsigned long max_age,
 			u64 limit_ns, unsigned long deadline)
 {
-	u32 *next = max_age == RAMSLICE_ANY_AGE ? &rz->scan_changed :
-						  &rz->scan_all;
 	struct ramslice_slice *s;
 	u32 id;
 
-	if (ramslice_scan_from(rz, next, max_age, limit_ns, deadline))
+	if (ramslice_scan_part(rz, max_age, limit_ns, deadline))
 		return true;
 	for_each_zone_slice(rz, id, s) {
 		if (READ_ONCE(s->state) == RAMSLICE_ONLINE)

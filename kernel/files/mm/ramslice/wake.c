@@ -18,6 +18,7 @@
 #include <linux/sched/signal.h>
 #include <linux/suspend.h>
 #include <linux/swap.h>
+#include <linux/syscore_ops.h>
 #include <trace/events/ramslice.h>
 #include "../internal.h"
 #include "internal.h"
@@ -174,7 +175,7 @@ static u32 ramslice_best_in(struct ramslice_zone *rz,
 		const struct ramslice_slice *s = &ramslice_slices[id];
 		struct ramslice_place_slice p = {
 			.id = id,
-			.index = s->index,
+			.index = id - rz->first_id,
 			.nr_pages = s->nr_pages,
 			.nr_free = s->nr_pages,
 		};
@@ -221,6 +222,7 @@ static bool ramslice_claim_from(u32 id, struct ramslice_chunk *c)
 	if (!c->nr_blocks)
 		return false;
 	s->claimed += c->nr_blocks;
+	WRITE_ONCE(s->rz->nr_claimed, s->rz->nr_claimed + 1);
 	ramslice_in_flight++;
 	return true;
 }
@@ -284,6 +286,7 @@ void ramslice_release_chunk(const struct ramslice_chunk *c, bool by_demand)
 	spin_lock_irqsave(&ramslice_lock, flags);
 	ramslice_in_flight--;
 	s->released += c->nr_blocks;
+	WRITE_ONCE(s->rz->nr_claimed, s->rz->nr_claimed - 1);
 	WRITE_ONCE(s->rz->nr_released, s->rz->nr_released + 1);
 	if (s->released == ramslice_geom.nr_blocks) {
 		WARN_ON_ONCE(!ramslice_set_state(c->id, RAMSLICE_ONLINE));
@@ -580,9 +583,35 @@ static int ramslice_pm_callback(struct notifier_block *nb, unsigned long action,
 	return NOTIFY_DONE;
 }
 
+/*
+ * A kernel that is jumped to by kexec, to come back from, knows nothing of
+ * slices either, and no notifier tells. What sleeps by itself has woken all.
+ */
+static int ramslice_syscore_suspend(void *unused)
+{
+	bool idle;
+
+	spin_lock(&ramslice_lock);
+	idle = ramslice_power_idle();
+	spin_unlock(&ramslice_lock);
+	if (idle || system_state == SYSTEM_SUSPEND)
+		return 0;
+	pr_err("slices are off: wake them before a kexec jump\n");
+	return -EBUSY;
+}
+
+static const struct syscore_ops ramslice_syscore_ops = {
+	.suspend = ramslice_syscore_suspend,
+};
+
+static struct syscore ramslice_syscore = {
+	.ops = &ramslice_syscore_ops,
+};
+
 int __init ramslice_wake_init(void)
 {
 	register_reboot_notifier(&ramslice_reboot_nb);
+	register_syscore(&ramslice_syscore);
 	pm_notifier(ramslice_pm_callback, 0);
 	return 0;
 }

@@ -7,6 +7,7 @@
  * rest as zero, and writes back at most that much, so that either side may be
  * newer. A caller that passes non-zero bytes which the kernel does not know
  * gets -E2BIG; one that passes less than the first version's size, -EINVAL.
+ * RAMSLICE_NR_* count what this header knows: newer kernels may know more.
  */
 #ifndef _UAPI_LINUX_RAMSLICE_H
 #define _UAPI_LINUX_RAMSLICE_H
@@ -76,6 +77,9 @@ enum ramslice_counter {
 	RAMSLICE_HUGE		= 9, /* of the LRU's, in folios of a pageblock */
 	RAMSLICE_NR_COUNTERS,
 };
+
+/* Of these, the ones in a row's array, for good: later ones follow its last field. */
+#define RAMSLICE_ROW_COUNTERS	10
 
 /**
  * struct ramslice_info - what this kernel offers
@@ -192,7 +196,7 @@ struct ramslice_slice_info {
 	__u16 zone;
 	__u32 nr_pages;
 	__u64 price;
-	__u32 counters[RAMSLICE_NR_COUNTERS];
+	__u32 counters[RAMSLICE_ROW_COUNTERS];
 	__u32 retry_ms;
 	__u32 age_ms;
 };
