@@ -13,7 +13,8 @@ from pathlib import Path
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.harness import MIB, PAGE, libc
+from ramlab.guest.harness import MIB, PAGE, Child, libc
+from ramlab.guest.pinned_memory import Group
 from ramlab.pytest_vm import vm
 
 MIB_OF_EACH = 64
@@ -303,6 +304,50 @@ class Cache(harness.RamsliceTest):
             self.device.request("online_all")
         self.assertEqual(dropped["keep"], 0)
         self.assertGreater(dropped["auto"], 0)
+
+
+class Protected(harness.RamsliceTest):
+    """Cache of a group whose memory is protected stays, as reclaim would leave it."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = Path(dev.file_system())
+        cls.file, cls.stream = File(folder, "protected"), File(folder, "stream")
+
+    def setUp(self):
+        super().setUp()
+        group = self.enterContext(Group("protected"))
+        dev.write(group.path / "memory.min", (MIB_OF_EACH + 32) * MIB)
+        dev.write("/proc/sys/vm/drop_caches", 1)
+
+        def child():
+            group.enter()
+            yield self.file.read()
+
+        with Child(child) as reader:
+            self.assertTrue(reader.step())
+        self.addCleanup(dev.write, "/proc/sys/vm/drop_caches", 1)
+        self.addCleanup(self.device.request, "online_all")
+        self.assertGreater(group.table("memory.stat")["file"], MIB_OF_EACH * MIB * 9 // 10)
+        self.before = self.file.cached()
+
+    def assert_kept(self):
+        self.assertGreater(self.file.cached(), self.before * 95 // 100)
+
+    def test_a_stream_of_another_group_does_not_recycle_it(self):
+        # The stream's own pages, which may be recycled, would hold as much again
+        for _ in range(2):
+            self.device.request("compact", flags=dev.KEEP_CACHE | dev.IGNORE_BACKOFF)
+            self.assertTrue(self.stream.read())
+            with open(self.stream.path, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        self.assert_kept()
+
+    def test_auto_moves_it(self):
+        done = self.device.request("compact", flags=dev.AUTO_CACHE | dev.IGNORE_BACKOFF)
+        self.assertGreater(done.nr_done, 0)
+        self.assertGreater(done.pages_migrated, 0)
+        self.assert_kept()
 
 
 class CacheMglru(Cache):

@@ -162,6 +162,7 @@ static __always_inline void ramslice_wake_range(unsigned long start_pfn,
 unsigned long ramslice_wakeable_pages(void);
 unsigned long ramslice_node_wakeable_pages(int nid);
 unsigned long ramslice_zone_wakeable_pages(struct zone *zone);
+bool ramslice_could_free(struct zone *zone, unsigned long nr_pages);
 
 #else /* !CONFIG_RAMSLICE */
 
@@ -215,6 +216,12 @@ static inline unsigned long ramslice_node_wakeable_pages(int nid)
 static inline unsigned long ramslice_zone_wakeable_pages(struct zone *zone)
 {
 	return 0;
+}
+
+static inline bool ramslice_could_free(struct zone *zone,
+				       unsigned long nr_pages)
+{
+	return false;
 }
 
 #endif /* CONFIG_RAMSLICE */

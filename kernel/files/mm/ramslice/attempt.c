@@ -280,6 +280,8 @@ void ramslice_run_begin(struct ramslice_run *run, struct ramslice_zone *rz,
 	run->params = params;
 	run->outcome = outcome;
 	run->rz = rz;
+	if (params->cache == RAMSLICE_CACHE_AUTO)
+		ramslice_cache_protect();
 	ramslice_target_init(&run->target, rz, reserve, params->cache,
 			     &run->work);
 }

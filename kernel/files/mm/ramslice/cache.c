@@ -3,6 +3,8 @@
  * What becomes of clean page cache that is in the way: dropped, kept and moved,
  * or one or the other by what the kernel knows of its use.
  *
+ * What memory.min and memory.low protect is kept, as reclaim would.
+ *
  * Used lately is what reclaim calls active, and what was part of the working
  * set before and has been read since. Cache that AUTO drops leaves a shadow
  * behind, so that the kernel notices when it comes back, and makes it active:
@@ -80,6 +82,37 @@ static bool ramslice_folio_active(struct folio *folio)
 }
 
 /**
+ * ramslice_cache_protect - work out how much of its memory each cgroup keeps
+ *
+ * Reclaim does that as it goes, and it rests while memory can be woken.
+ *
+ * Context: May sleep.
+ */
+void ramslice_cache_protect(void)
+{
+	struct mem_cgroup *memcg = NULL;
+
+	while ((memcg = mem_cgroup_iter(NULL, memcg, NULL))) {
+		mem_cgroup_calculate_protection(NULL, memcg);
+		cond_resched();
+	}
+}
+
+/* Is it of a cgroup that reclaim would not take it from? */
+static bool ramslice_folio_protected(struct folio *folio)
+{
+	struct mem_cgroup *memcg;
+	bool protected;
+
+	rcu_read_lock();
+	memcg = folio_memcg(folio);
+	protected = memcg && (mem_cgroup_below_min(NULL, memcg) ||
+			      mem_cgroup_below_low(NULL, memcg));
+	rcu_read_unlock();
+	return protected;
+}
+
+/**
  * ramslice_folio_goes - is it to be dropped, rather than moved?
  * @folio: a folio on the LRU lists that the caller has a reference to
  * @cache: what becomes of clean unmapped page cache
@@ -90,8 +123,9 @@ bool ramslice_folio_goes(struct folio *folio, enum ramslice_cache cache)
 		return false;
 	if (cache == RAMSLICE_CACHE_DROP)
 		return true;
-	return !ramslice_folio_active(folio) && !(folio_test_workingset(folio) &&
-						  folio_test_referenced(folio));
+	return !ramslice_folio_active(folio) &&
+	       !(folio_test_workingset(folio) && folio_test_referenced(folio)) &&
+	       !ramslice_folio_protected(folio);
 }
 
 /**

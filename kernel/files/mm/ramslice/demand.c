@@ -17,6 +17,8 @@
 
 #include <linux/kthread.h>
 #include <linux/pagemap.h>
+#include <linux/psi.h>
+#include <linux/sched/clock.h>
 #include <linux/swap.h>
 #include "../internal.h"
 #include "internal.h"
@@ -25,6 +27,9 @@
 #define ORDER_TIME	(10 * HZ)
 /* A thread that could wake nothing is not asked again ahead of need for so long. */
 #define CALM_TIME	HZ
+
+/* An allocation that cannot sleep waits so long for memory that others release. */
+#define RELEASE_SPIN_NS	(100 * NSEC_PER_USEC)
 
 /* Pages that a stream recycles in one go, or as many as it reads. */
 #define RECYCLE_BATCH	256UL
@@ -147,19 +152,72 @@ static bool ramslice_waited_enough(const struct ramslice_zone *rz,
 	return !smp_load_acquire(&rz->kicked) && !READ_ONCE(rz->filling);
 }
 
+static bool ramslice_may_wait(gfp_t gfp)
+{
+	return gfpflags_allow_blocking(gfp) && !(current->flags & PF_MEMALLOC);
+}
+
+/* The driver sleeps: waits until the thread has woken enough, or gives up. */
+static bool ramslice_await_thread(struct ramslice_zone *rz,
+				  const struct ramslice_asked *a)
+{
+	unsigned long flags;
+
+	psi_memstall_enter(&flags);
+	wait_event_timeout(ramslice_wait, ramslice_waited_enough(rz, a), HZ);
+	psi_memstall_leave(&flags);
+	return ramslice_has_grown(rz, a);
+}
+
+/*
+ * Chunks that others have claimed are as good as free: waits for them, a moment
+ * if it may not sleep.
+ */
+static bool ramslice_await_release(struct ramslice_zone *rz, gfp_t gfp,
+				   const struct ramslice_asked *a)
+{
+	u64 limit_ns = RELEASE_SPIN_NS, begun = local_clock();
+	bool grown = false, sleeps = ramslice_may_wait(gfp);
+	unsigned long flags;
+
+	if (!READ_ONCE(rz->nr_claimed))
+		return false;
+	if (sleeps) {
+		limit_ns = NSEC_PER_SEC / 10;
+		psi_memstall_enter(&flags);
+	}
+	while (!grown && READ_ONCE(rz->nr_claimed) &&
+	       local_clock() - begun < limit_ns) {
+		if (sleeps)
+			schedule_timeout_uninterruptible(1);
+		else
+			cpu_relax();
+		grown = ramslice_has_grown(rz, a);
+	}
+	if (sleeps)
+		psi_memstall_leave(&flags);
+	return grown;
+}
+
 /*
  * Isolated pages of a slice that is being emptied are as good as free: have
  * the request give up, and wait for that where the allocation may sleep.
  */
 static bool ramslice_take_from_emptying(struct ramslice_zone *rz, gfp_t gfp)
 {
+	unsigned long flags;
+	bool ended;
+
 	if (!READ_ONCE(rz->emptying) || READ_ONCE(ramslice_requester) == current)
 		return false;
 	WRITE_ONCE(rz->pressure, true);
-	if (!gfpflags_allow_blocking(gfp) || (current->flags & PF_MEMALLOC))
+	if (!ramslice_may_wait(gfp))
 		return false;
-	return wait_event_timeout(ramslice_wait, !READ_ONCE(rz->emptying),
-				  HZ / 10) > 0;
+	psi_memstall_enter(&flags);
+	ended = wait_event_timeout(ramslice_wait, !READ_ONCE(rz->emptying),
+				   HZ / 10) > 0;
+	psi_memstall_leave(&flags);
+	return ended;
 }
 
 /* Notes for the thread what memory is wanted for: mostly, that goes on. */
@@ -228,14 +286,11 @@ again:
 	if (want == RAMSLICE_WANTS_AT_ONCE)
 		return false;
 	if (ramslice_power_wake_sleeps() && ramslice_calls_left() &&
-	    ramslice_zone_wakeable_pages(zone) &&
-	    gfpflags_allow_blocking(gfp) && !(current->flags & PF_MEMALLOC)) {
-		/* The driver sleeps: the thread is at it */
-		wait_event_timeout(ramslice_wait,
-				   ramslice_waited_enough(rz, &asked), HZ);
-		if (ramslice_has_grown(rz, &asked))
-			return true;
-	}
+	    ramslice_zone_wakeable_pages(zone) && ramslice_may_wait(gfp) &&
+	    ramslice_await_thread(rz, &asked))
+		return true;
+	if (ramslice_await_release(rz, gfp, &asked))
+		return true;
 	if (!ramslice_take_from_emptying(rz, gfp))
 		return false;
 	if (ramslice_has_grown(rz, &asked))
@@ -268,6 +323,29 @@ void __ramslice_below_high(struct zone *zone, gfp_t gfp, unsigned int order)
 		ramslice_kick(rz);
 }
 
+/**
+ * ramslice_could_free - would a zone have room if its memory were awake?
+ * @zone: the zone
+ * @nr_pages: how much room
+ *
+ * For those that look whether a node is full before they move pages there, and
+ * allocate without reclaim then: memory wakes ahead of them.
+ */
+bool ramslice_could_free(struct zone *zone, unsigned long nr_pages)
+{
+	struct ramslice_zone *rz;
+
+	if (!ramslice_enabled() || ramslice_zone_wakeable_pages(zone) < nr_pages)
+		return false;
+	rz = ramslice_zone_of(zone);
+	if (!rz || (ramslice_power_wake_sleeps() && !ramslice_calls_left()))
+		return false;
+	if (!ramslice_enough(zone, 0) &&
+	    time_after_eq(jiffies, READ_ONCE(rz->calm_until)))
+		ramslice_kick(rz);
+	return true;
+}
+
 /*
  * Reading ahead does not wake memory: it recycles clean page cache. It starts
  * at a level above the one that the wake thread fills to, so that what the
@@ -290,7 +368,7 @@ void __ramslice_readahead(struct address_space *mapping, pgoff_t index,
 								gfp),
 						  gfp_zone(gfp), NULL));
 	if (!zone || !ramslice_zone_wakeable_pages(zone) ||
-	    !gfpflags_allow_blocking(gfp) || (current->flags & PF_MEMALLOC))
+	    !ramslice_may_wait(gfp))
 		return;
 	if (zone_page_state(zone, NR_FREE_PAGES) >
 	    ramslice_awake_reserve(zone) + RAMSLICE_CHUNK_PAGES + nr_pages)
