@@ -77,6 +77,26 @@ class PoolTest(PageMovementTest):
         check_contents(memory)
 
 
+@vm(mem="1G", append="ramslice=16M")
+class FullMemory(PoolTest):
+    """Switching memory off is not worth swapping: a page of the pool without room stays."""
+
+    def test_emptying_reclaims_nothing_to_make_room_for_the_pool(self):
+        dev.swap_on_zram(256)
+        self.assertEqual(resize(12), 12)
+        with PatternedMemory(24, hugetlb=True) as memory, pinned_memory.no_free_block():
+            before = harness.vmstat()
+            for number in by_slice(self.device, memory.pfns()):
+                done = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF)
+                self.assertNotEqual(done.status, 0)
+            after = harness.vmstat()
+            for name in ("pswpout", "pgsteal_direct", "allocstall_normal", "allocstall_dma32",
+                         "compact_stall"):
+                with self.subTest(name):
+                    self.assertEqual(after[name], before[name])
+            check_contents(memory)
+
+
 class PoolCases:
     """What holds for a pool in any layout of struct pages."""
 

@@ -153,6 +153,34 @@ class Nodes(PageMovementTest):
                 self.assertEqual(set(filler.nodes()), {1})
 
 
+@vm(mem="1G", append="ramslice=16M", numa=TWO_NODES)
+class Balancing(PageMovementTest):
+    """Automatic NUMA balancing asks whether a node has free pages, and does not reclaim there."""
+
+    MIB = 160
+
+    def test_memory_follows_its_task_to_a_node_that_is_mostly_off(self):
+        self.enterContext(pinned_memory.setting("/proc/sys/kernel/numa_balancing", 1))
+        cpus = os.sched_getaffinity(0)
+        self.addCleanup(os.sched_setaffinity, 0, cpus)
+        os.sched_setaffinity(0, {0})
+        with PatternedMemory(self.MIB) as memory:
+            # Where its task ran, by the default policy
+            self.assertGreater(memory.nodes().count(0), memory.nr * 9 // 10)
+            self.device.request("compact", node=1, flags=dev.IGNORE_BACKOFF)
+            off, = (zone.offline_pages for zone in self.device.zones() if zone.nr_offline)
+            self.assertGreater(off, memory.nr)
+            os.sched_setaffinity(0, {1})
+
+            def followed():
+                for page in range(memory.nr):
+                    _ = memory.map[page * PAGE]
+                return memory.nodes().count(1) > memory.nr * 9 // 10
+
+            self.assertTrue(harness.until(followed, seconds=120), memory.nodes().count(1))
+            check_contents(memory)
+
+
 @vm(kernel=["plain", "debug"], slow="debug", mem="1G", append="ramslice=24M movablecore=256M",
     numa=TWO_NODES)
 class Spanning(PageMovementTest):

@@ -242,6 +242,29 @@ class Simulated(PowerTest):
         self.compact()
         self.demand()
 
+    def test_waiting_for_a_driver_is_a_stall_for_memory(self):
+        harness.load_sim(sleeping=1, wake_delay_us=100_000)
+        self.compact()
+
+        def stalled_us():
+            line = dev.read("/proc/pressure/memory").splitlines()[0]
+            return int(line.split("total=")[1])
+
+        before = stalled_us()
+        self.serve(BURST)
+        # At least one call of the driver had to be waited for
+        self.assertGreater(stalled_us() - before, 50_000)
+
+    def test_the_kernels_report_of_memory_says_how_much_is_off(self):
+        self.compact()
+        pages = self.device.info().offline_pages
+        self.addCleanup(dev.write, "/proc/sys/kernel/sysrq", dev.read("/proc/sys/kernel/sysrq"))
+        dev.write("/proc/sys/kernel/sysrq", 1)
+        dev.write("/proc/sysrq-trigger", "m")
+        self.assertTrue(
+            any(f"{pages} pages offline, to be woken" in line for line in self.log.lines())
+        )
+
     def test_several_wake_at_the_same_time(self):
         for sleeping in (0, 1):
             harness.load_sim(sleeping=sleeping, wake_delay_us=5_000)

@@ -82,7 +82,7 @@ def test_structures_are_the_headers(ours, name):
     body = re.search(rf"^struct {name} {{(.*?)}};", HEADER, re.S | re.M)[1]
     expected = []
     for kind, field, size in re.findall(r"^\t(\w+)\s+(\w+)(?:\[(\w+)\])?;", body, re.M):
-        size = size.replace("RAMSLICE_NR_COUNTERS", str(len(dev.COUNTERS)))
+        size = size.replace("RAMSLICE_ROW_COUNTERS", str(len(dev.COUNTERS)))
         expected.append((field, types[kind] * int(size) if size else types[kind]))
     assert len(expected) == body.count(";")
     assert getattr(dev, ours)._fields_ == expected

@@ -6,6 +6,7 @@
 #![allow(clippy::unreadable_literal, clippy::pub_underscore_fields)]
 
 pub const RAMSLICE_ABI_VERSION: u32 = 1;
+pub const RAMSLICE_ROW_COUNTERS: u32 = 10;
 pub const RAMSLICE_SLICE_UNRECLAIMABLE: u32 = 1;
 pub const RAMSLICE_SLICE_BACKOFF: u32 = 2;
 pub const RAMSLICE_SLICE_UNMOVABLE: u32 = 4;

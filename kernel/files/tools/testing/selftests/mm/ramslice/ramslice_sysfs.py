@@ -147,7 +147,7 @@ class Access(harness.RamsliceTest):
         self.addCleanup(os.chmod, "/dev/ramslice", stat.S_IMODE(mode.st_mode))
         self.addCleanup(os.chown, "/dev/ramslice", mode.st_uid, mode.st_gid)
 
-    def as_user(self, flags, groups=()):
+    def as_user(self, flags, groups=(), request=dev.DRY_RUN):
         """Errno of opening the device and sending a request as an ordinary user; 0 if both work."""
         def attempt():
             os.setgroups(groups)
@@ -155,7 +155,7 @@ class Access(harness.RamsliceTest):
             os.setuid(self.UNPRIVILEGED)
             try:
                 with dev.Device(flags) as own:
-                    own.request("offline_free", max_slices=1, flags=dev.DRY_RUN)
+                    own.request("offline_free", max_slices=1, flags=request)
             except OSError as error:
                 yield error.errno
             else:
@@ -175,6 +175,12 @@ class Access(harness.RamsliceTest):
         os.chmod("/dev/ramslice", 0o660)
         self.assertEqual(self.as_user(os.O_RDWR, [self.GROUP]), 0)
         self.assertEqual(self.as_user(os.O_RDWR), errno.EACCES)
+
+    def test_a_group_cannot_hold_slices(self):
+        """The machine has less memory then, for all."""
+        os.chown("/dev/ramslice", 0, self.GROUP)
+        os.chmod("/dev/ramslice", 0o660)
+        self.assertEqual(self.as_user(os.O_RDWR, [self.GROUP], dev.HOLD), errno.EPERM)
 
     def test_a_group_with_read_access_cannot_request(self):
         os.chown("/dev/ramslice", 0, self.GROUP)
