@@ -251,6 +251,25 @@ class Suspend(PageMovementTest):
                 check_contents(memory)
                 self.assert_sane()
 
+    def test_slices_stay_off_during_suspend_if_the_driver_says_that_they_may(self):
+        delay = Path("/sys/module/suspend/parameters/pm_test_delay")
+        self.device.request("online_all")
+        harness.unload_sim()
+        harness.load_sim(survives_sleep=1)
+        with PatternedMemory(48) as memory, setting(PM / "pm_test", "freezer"), setting(delay, 1):
+            for state in ("freeze", "mem"):
+                self.assertGreater(harness.compact(self.device), 8)
+                off = harness.ids(self.device, dev.OFFLINE)
+                dev.write(PM / "state", state)
+                # What threads of the kernel wanted meanwhile has woken
+                self.assertGreaterEqual(len(harness.ids(self.device, dev.OFFLINE)), len(off) - 2)
+                check_contents(memory)
+                self.assert_sane()
+                self.assertEqual(self.device.request("compact", flags=dev.IGNORE_BACKOFF).status, 0)
+            if "disk" in dev.read(PM / "state").split():
+                dev.write(PM / "state", "disk")
+                self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
+
     def test_a_running_request_gives_up_for_suspend(self):
         """Suspend waits for the request."""
         dev.write(harness.SIM / "off_delay_us", 200_000)

@@ -31,6 +31,9 @@ struct ramslice_extent {
  *		     need, through any mapping. If false, a slice leaves the
  *		     direct map before off(), comes back after wake(), and every
  *		     wake sleeps.
+ * @survives_sleep: the state lasts while the system is suspended, to idle or to
+ *		    memory, and wake() works before devices have resumed. If
+ *		    false, every slice wakes first.
  */
 struct ramslice_power_state {
 	const char *name;
@@ -39,6 +42,7 @@ struct ramslice_power_state {
 	bool retention;
 	bool atomic_wake;
 	bool may_stay_mapped;
+	bool survives_sleep;
 };
 
 /**

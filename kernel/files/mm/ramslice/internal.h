@@ -766,6 +766,7 @@ void ramslice_power_check(u32 id, unsigned long pfn, unsigned long nr_pages);
 bool ramslice_power_idle(void);
 bool ramslice_power_wake_sleeps(void);
 bool ramslice_power_unmaps(void);
+bool ramslice_power_survives_sleep(void);
 unsigned int ramslice_power_latency_us(void);
 void ramslice_power_name(char name[RAMSLICE_DRIVER_NAME_LEN]);
 

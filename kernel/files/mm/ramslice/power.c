@@ -17,6 +17,7 @@ static const struct ramslice_power_driver *ramslice_driver;
 static char ramslice_driver_name[RAMSLICE_DRIVER_NAME_LEN] = "none";
 static bool ramslice_driver_sleeps;
 static bool ramslice_driver_unmaps;
+static bool ramslice_driver_survives_sleep;
 static unsigned int ramslice_driver_latency_us;
 
 /* Extents of a slice, for the driver: contiguous geometry has one. */
@@ -47,6 +48,12 @@ bool ramslice_power_unmaps(void)
 	return READ_ONCE(ramslice_driver_unmaps);
 }
 
+/* What is off may stay so while the system is suspended, to idle or to memory. */
+bool ramslice_power_survives_sleep(void)
+{
+	return READ_ONCE(ramslice_driver_survives_sleep);
+}
+
 /* Longest time that the driver says a call takes. */
 unsigned int ramslice_power_latency_us(void)
 {
@@ -63,6 +70,8 @@ static void ramslice_set_driver(const struct ramslice_power_driver *drv)
 	strscpy_pad(ramslice_driver_name, drv ? drv->name : "none");
 	WRITE_ONCE(ramslice_driver_sleeps, state && !state->atomic_wake);
 	WRITE_ONCE(ramslice_driver_unmaps, state && !state->may_stay_mapped);
+	WRITE_ONCE(ramslice_driver_survives_sleep,
+		   state && state->survives_sleep);
 	WRITE_ONCE(ramslice_driver_latency_us,
 		   state ? max(state->entry_latency_us, state->exit_latency_us) : 0);
 }

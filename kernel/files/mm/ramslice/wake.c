@@ -550,6 +550,22 @@ static bool ramslice_inhibit(const char *what)
 	return all && idle;
 }
 
+/*
+ * Slices stay off while the system sleeps: the driver says that they do. Nothing
+ * goes off any more meanwhile. False if a request hangs.
+ */
+static bool ramslice_sleep_with_slices_off(void)
+{
+	WRITE_ONCE(ramslice_offline_inhibited, true);
+	if (!ramslice_interrupt_request()) {
+		pr_err("a request hangs before sleep\n");
+		return false;
+	}
+	mutex_unlock(&ramslice_mutex);
+	pr_info("%lu pages stay off during sleep\n", ramslice_wakeable_pages());
+	return true;
+}
+
 /* The next kernel, or the firmware, knows nothing of slices. */
 static int ramslice_reboot_callback(struct notifier_block *nb,
 				    unsigned long action, void *unused)
@@ -565,11 +581,17 @@ static struct notifier_block ramslice_reboot_nb = {
 static int ramslice_pm_callback(struct notifier_block *nb, unsigned long action,
 				void *unused)
 {
+	bool ready;
+
 	switch (action) {
 	case PM_HIBERNATION_PREPARE:
 	case PM_SUSPEND_PREPARE:
 	case PM_RESTORE_PREPARE:
-		if (!ramslice_inhibit("sleep")) {
+		ready = action == PM_SUSPEND_PREPARE &&
+			ramslice_power_survives_sleep() ?
+			ramslice_sleep_with_slices_off() :
+			ramslice_inhibit("sleep");
+		if (!ready) {
 			WRITE_ONCE(ramslice_offline_inhibited, false);
 			return notifier_from_errno(-EBUSY);
 		}

@@ -51,6 +51,10 @@ static unsigned int wake_delay_us;
 module_param_cb(wake_delay_us, &sim_delay_ops, &wake_delay_us, 0644);
 MODULE_PARM_DESC(wake_delay_us, "time that waking takes");
 
+static bool survives_sleep;
+module_param(survives_sleep, bool, 0444);
+MODULE_PARM_DESC(survives_sleep, "what is off stays so while the system is suspended");
+
 static unsigned int fail_off;
 module_param(fail_off, uint, 0644);
 MODULE_PARM_DESC(fail_off, "refuse to switch off this many slices");
@@ -228,6 +232,7 @@ static int __init sim_init(void)
 	sim_seed = get_random_u64();
 	sim_state.atomic_wake = !sleeping;
 	sim_state.may_stay_mapped = !unmapped;
+	sim_state.survives_sleep = survives_sleep;
 	sim_state.exit_latency_us = max(wake_delay_us, 100U);
 	err = ramslice_register_power_driver(&sim_driver);
 	if (!err)
