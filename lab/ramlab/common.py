@@ -28,6 +28,7 @@ FLAVOURS = {
     "research": (True, ["ramslice.config", "research.config"]),
     "debug-research": (True, ["ramslice.config", "debug.config", "research.config"]),
     "stock": (False, []),
+    "unset": (True, []),
 }
 
 # Debian's own kernels, as ramlab vm and ramlab stock-kernel name them.

@@ -40,6 +40,11 @@ def targets():
     return tomllib.loads(TARGETS.read_text())
 
 
+def margin_of(name):
+    """The margin of equivalence that an entry's target asks for; None if it asks for none."""
+    return next((goals[name].get("margin") for goals in targets().values() if name in goals), None)
+
+
 def path(suite, kept=False):
     return ROOT / f"results/bench-{suite}.json" if kept else OUT / f"bench/{suite}.json"
 

@@ -186,7 +186,7 @@ def booted(part, words, args):
     return machines.run(boots, images, part, args), images
 
 
-def against_unpatched(name, unit, values, margin=None):
+def against_unpatched(name, unit, values):
     """An entry for ours; the other policies' ratios are beside it. values: {arm: [a figure of each
     boot]}
     """
@@ -195,7 +195,7 @@ def against_unpatched(name, unit, values, margin=None):
         for policy in POLICIES
         if policy != OURS
     }
-    return compared(name, unit, values[OURS], values[UNPATCHED], margin, beside=beside)
+    return compared(name, unit, values[OURS], values[UNPATCHED], beside=beside)
 
 
 def alloc(args):
@@ -204,8 +204,8 @@ def alloc(args):
     """
     found, images = booted("alloc", ["--mem", "5G"], args)
     new = []
-    for key, unit, margin in (("mean", "ratio of instructions per page", 0.01),
-                              ("worst", "ratio of instructions of the dearest page", None)):
+    for key, unit in (("mean", "ratio of instructions per page"),
+                      ("worst", "ratio of instructions of the dearest page")):
         def values(state, key=key):
             return {
                 arm: [boot[state if arm != UNPATCHED else "on"][key] for boot in boots]
@@ -213,9 +213,7 @@ def alloc(args):
             }
 
         on = stats.ratio(values("on")[OURS], values("on")[UNPATCHED])[0]
-        new.append(
-            against_unpatched(f"alloc-{key}", unit, values("off"), margin) | {"all_slices_on": on}
-        )
+        new.append(against_unpatched(f"alloc-{key}", unit, values("off")) | {"all_slices_on": on})
     return new, images
 
 
@@ -228,7 +226,7 @@ def costs(args):
     for kind, names in ((kind, found[OURS][0][kind]) for kind in ("micro", "programs")):
         for name in names:
             values = {arm: [boot[kind][name] for boot in boots] for arm, boots in found.items()}
-            new.append(against_unpatched(f"{kind}-{name}", "ratio of instructions", values, 0.01))
+            new.append(against_unpatched(f"{kind}-{name}", "ratio of instructions", values))
     return new, images
 
 

@@ -13,7 +13,7 @@ import subprocess
 from ramlab.common import CACHE, OUT, ROOT
 from ramlab.kernel.images import image
 
-from . import flame, machines, stats
+from . import entries, flame, machines, stats
 from .machines import ICOUNT, Boot
 
 # All of the kernel's own memory lies below 4 GiB, the movable zone above.
@@ -44,12 +44,12 @@ def by_boot(found, part, value):
     return [statistics.median(map(value, figures[part])) for figures in found]
 
 
-def compared(name, unit, ours, theirs, margin=None, **more):
-    """An entry that is a ratio."""
+def compared(name, unit, ours, theirs, **more):
+    """An entry that is a ratio, with the test of equivalence that its target asks for."""
     value, ci95 = stats.ratio(ours, theirs)
     entry = {"name": name, "value": value, "unit": unit, "values": ours, "baseline": theirs,
              "n": min(len(ours), len(theirs)), "ci95": ci95} | more
-    if margin:
+    if margin := entries.margin_of(name):
         entry["equivalence"] = {"margin": margin, "p": stats.equivalent(ours, theirs, margin)}
     return entry
 
@@ -83,8 +83,8 @@ def compared_loops(args, cpus, names):
             for arm in arms
         }
         unit = "ratio of instructions" + (" per page" if loop == "fault" else "")
-        for arm, margin in (("off", 0.002), ("on", 0.01)):
-            new.append(compared(f"{name}-{arm}", unit, values[arm], values["stock"], margin))
+        for arm in ("off", "on"):
+            new.append(compared(f"{name}-{arm}", unit, values[arm], values["stock"]))
     return new, images
 
 
@@ -139,6 +139,23 @@ def empty(args):
         entry,
         compared("wake", "ratio of instructions", to_first_page("ours"), to_first_page("hotplug")),
     ], images
+
+
+def free(args):
+    """Empty slices switched off, with memory zeroed when it is allocated, as distributions have it.
+    """
+    images = images_of("plain")
+    arms = {"zeroed": ["--append", "init_on_alloc=1"], "not zeroed": []}
+    boots = [Boot(arm, "plain", [*MOVABLE, ICOUNT, "--cpus", "1", *words], SCRIPT, ["free"])
+             for arm, words in arms.items() for _ in range(samples(args))]
+    found = machines.run(boots, images, "free", args)
+
+    def per_page(arm):
+        return [statistics.median(figures["free"]) for figures in found[arm]]
+
+    value = stats.mean_entry("free-64m", "instructions per page", per_page("zeroed"))
+    value["beside"] = {"without init_on_alloc": stats.mean(per_page("not zeroed"))[0]}
+    return [value], images
 
 
 def together(args):
@@ -343,6 +360,7 @@ PARTS = {
     "loops": loops,
     "threads": threads,
     "empty": empty,
+    "free": free,
     "snapshot": snapshot,
     "together": together,
     "tlb": tlb,

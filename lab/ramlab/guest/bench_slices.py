@@ -235,6 +235,22 @@ def empty_round(bench, quick):
     return found
 
 
+def free(quick):
+    """Slices of 64 MiB that are empty already: instructions per page to switch one off."""
+    no_compaction()
+    with Bench() as bench:
+        set_slices(64)
+        good(bench("compact_dry", 1), "dry run")
+        found = []
+        for row in dev.Device().snapshot():
+            if row.state == dev.ONLINE and row.counter("free") == row.nr_pages:
+                found.append(good(bench("offline", row.id), f"slice {row.id}")["ticks"] /
+                             row.nr_pages)
+        if len(found) < 8:
+            sys.exit(f"only {len(found)} slices were empty")
+        return found
+
+
 def shootdowns():
     """TLB shoot-down interrupts so far, on all CPUs."""
     line, = (line for line in dev.read("/proc/interrupts").splitlines()
@@ -364,8 +380,8 @@ def profile(folder):
     return found
 
 
-PARTS = {"loops": loops, "empty": empty, "profile": profile, "together": together, "tlb": tlb,
-         "memory": memory, "snapshot": snapshot}
+PARTS = {"loops": loops, "empty": empty, "free": free, "profile": profile, "together": together,
+         "tlb": tlb, "memory": memory, "snapshot": snapshot}
 
 
 def main():
