@@ -81,11 +81,11 @@ def known(*names):
     return [name for name in names if name in policies()]
 
 
-@vm(kernel=["plain", "research"], slow="research", mem="2G", disk="1G",
+@pytest.mark.slow
+@vm(kernel=["plain", "research"], mem="2G", disk="1G",
     append="ramslice=16M ramslice_placement=packed", fresh=True)
-@doses(SHORT, Dose(seconds=20))
-def test_loads_keep_their_contents_while_policies_change(dose):
-    run(dose, policies=known("packed", "low", "array", "stock"))
+def test_loads_keep_their_contents_while_policies_change():
+    run(Dose(seconds=20), policies=known("packed", "low", "array", "stock"))
 
 
 @vm(kernel=["plain", "research"], slow="research", mem="2G", disk="1G", append=HOLES)

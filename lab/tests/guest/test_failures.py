@@ -456,7 +456,7 @@ class NoMemory(FailureTest):
 
     def test_the_injected_failures_take_effect(self):
         done = self.with_failures("compact", max_slices=1)
-        self.assertEqual((done.nr_done, done.why()), (0, "no-room"))
+        self.assertEqual((done.nr_done, done.why()), (0, "pressure"))
         with self.all_failing():
             done = self.device.request("compact", max_slices=1)
-        self.assertEqual((done.nr_done, done.why()), (0, "no-room"))
+        self.assertEqual((done.nr_done, done.why()), (0, "pressure"))

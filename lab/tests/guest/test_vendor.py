@@ -14,6 +14,8 @@ import time
 import unittest
 from pathlib import Path
 
+import pytest
+
 from ramlab.guest import harness
 from ramlab.guest.daemon import Daemon
 from ramlab.guest.hotplug_blocks import MEMORY, MIB, PROGRAM, blocks, off, ramslice
@@ -384,6 +386,7 @@ class Vendor(unittest.TestCase):
         self.assertEqual(self.assert_agreed(), {13})
         self.assertEqual(self.switch("online", "--all")["slices_done"], 1)
 
+    @pytest.mark.slow
     @NEWER
     def test_a_guard_reports_once_that_nothing_wakes_and_continues(self):
         # Refusals come at once; a driver that is silent is asked rarely
@@ -419,6 +422,7 @@ class Vendor(unittest.TestCase):
                 self.assertEqual(sum(done for _, done in outcomes), 2, reported)
                 self.assertLessEqual(len(outcomes), 3, reported)
 
+    @pytest.mark.slow
     @EQUAL
     def test_the_daemon_reports_power_that_does_not_come_back(self):
         for trouble in ("refuse_up", "lost"):
