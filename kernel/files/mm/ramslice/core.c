@@ -54,7 +54,7 @@ static int __init ramslice_init(void)
 	if (!err)
 		err = ramslice_demand_init();
 	if (!err)
-		err = ramslice_wake_init();
+		err = ramslice_sleep_init();
 	if (!err)
 		err = ramslice_place_init();
 	if (!err)

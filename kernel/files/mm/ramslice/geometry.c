@@ -5,7 +5,6 @@
 
 #include <linux/bits.h>
 #include <linux/memblock.h>
-#include <linux/memory.h>
 #include <linux/memory_hotplug.h>
 #include <linux/page-isolation.h>
 #include <linux/sizes.h>
@@ -265,6 +264,34 @@ static void ramslice_index_zones(void)
 		ramslice_add_to_zone(id);
 }
 
+/**
+ * ramslice_update_slice - look again at what memory a slice has
+ * @id: the slice, of which some came or went
+ *
+ * Context: ramslice_mutex, and ramslice_table_sem for writing. May sleep.
+ * Return: 0 or -ENOMEM.
+ */
+int ramslice_update_slice(u32 id)
+{
+	struct ramslice_slice new;
+	int err;
+
+	/* Its memory is still there: it goes online first */
+	if (READ_ONCE(ramslice_slices[id].state) != RAMSLICE_ONLINE)
+		return 0;
+	err = ramslice_probe_slice(id, &new);
+	if (err)
+		return err;
+	spin_lock_irq(&ramslice_lock);
+	ramslice_take_from_zone(id);
+	ramslice_slices[id] = new;
+	ramslice_add_to_zone(id);
+	spin_unlock_irq(&ramslice_lock);
+	if (new.rz)
+		ramslice_sum_slice(id);
+	return 0;
+}
+
 /*
  * Makes the table for the geometry; NULL if there is no memory for it. With
  * @spare, so much longer that not every block that is added makes it too short.
@@ -310,14 +337,26 @@ static bool ramslice_make_sets(unsigned long *sets[RAMSLICE_NR_SETS],
 }
 
 /*
+ * The table has changed: for those who keep something of it, and for those who
+ * wait. Under ramslice_table_sem, for writing.
+ */
+void ramslice_tell_of_table(void)
+{
+	spin_lock_irq(&ramslice_lock);
+	ramslice_event_seq++;
+	spin_unlock_irq(&ramslice_lock);
+	ramslice_place_forget();
+	wake_up_interruptible_all(&ramslice_wait);
+}
+
+/*
  * Builds the table of slices again from present memory. Slices that are not
  * online keep their state: their memory is still there.
  *
  * Context: ramslice_mutex held. May sleep.
  * Return: 0, or -ENOMEM with the old table and geometry in place.
  */
-static int ramslice_rebuild_table(const struct ramslice_geometry *geom,
-				  bool spare)
+int ramslice_rebuild_table(const struct ramslice_geometry *geom, bool spare)
 {
 	struct ramslice_geometry old_geom = ramslice_geom;
 	unsigned long *sets[RAMSLICE_NR_SETS];
@@ -357,15 +396,13 @@ static int ramslice_rebuild_table(const struct ramslice_geometry *geom,
 	for (i = 0; i < RAMSLICE_NR_SETS; i++)
 		swap(ramslice_sets[i], sets[i]);
 	ramslice_index_zones();
-	ramslice_event_seq++;
 	spin_unlock_irq(&ramslice_lock);
 	for (id = 0; id < nr_ids; id++) {
 		if (table[id].rz && table[id].state == RAMSLICE_ONLINE)
 			ramslice_sum_slice(id);
 	}
-	ramslice_place_forget();
+	ramslice_tell_of_table();
 	up_write(&ramslice_table_sem);
-	wake_up_interruptible_all(&ramslice_wait);
 
 	ramslice_classified = false;
 	kvfree(old);
@@ -439,6 +476,13 @@ static void ramslice_classify_slice(u32 id)
 	spin_unlock_irq(&ramslice_lock);
 }
 
+/* A slice whose memory came or went. Under ramslice_mutex. May sleep. */
+void ramslice_reclassify_slice(u32 id)
+{
+	if (ramslice_classified)
+		ramslice_classify_slice(id);
+}
+
 /**
  * ramslice_classify - find the slices that hold memory reserved at boot
  * @again: even if done before
@@ -461,133 +505,6 @@ void ramslice_classify(bool again)
 	}
 	ramslice_classified = true;
 }
-
-#ifdef CONFIG_MEMORY_HOTPLUG
-/*
- * Memory comes and goes. A block that goes must be awake: hotplug takes its
- * pages from the allocator.
- */
-static bool ramslice_range_awake(unsigned long pfn, unsigned long end)
-{
-	for (; pfn < end; pfn += pageblock_nr_pages) {
-		struct ramslice_slice *s =
-			ramslice_slice(ramslice_geom_slice(&ramslice_geom, pfn));
-
-		if (s && s->state != RAMSLICE_ONLINE)
-			return false;
-	}
-	return true;
-}
-
-/* A slice some of whose memory came or went. Under table_sem, for writing. */
-static int ramslice_update_slice(u32 id)
-{
-	struct ramslice_slice new;
-	int err;
-
-	/* Its memory is still there: it goes online first */
-	if (READ_ONCE(ramslice_slices[id].state) != RAMSLICE_ONLINE)
-		return 0;
-	err = ramslice_probe_slice(id, &new);
-	if (err)
-		return err;
-	spin_lock_irq(&ramslice_lock);
-	ramslice_take_from_zone(id);
-	ramslice_slices[id] = new;
-	ramslice_add_to_zone(id);
-	spin_unlock_irq(&ramslice_lock);
-	if (new.rz)
-		ramslice_sum_slice(id);
-	return 0;
-}
-
-/*
- * Has the table follow memory that came or went: looks at the slices that have
- * it and no others. Under ramslice_mutex. May sleep.
- */
-static int ramslice_update_table(unsigned long pfn, unsigned long end)
-{
-	u32 id, last = RAMSLICE_NO_ID;
-	unsigned long i;
-	int err = 0;
-
-	if (ramslice_geom_slice(&ramslice_geom, end - 1) >= ramslice_nr_ids)
-		return ramslice_rebuild_table(&ramslice_geom, true);
-
-	down_write(&ramslice_table_sem);
-	for (i = pfn; i < end && !err; i += pageblock_nr_pages) {
-		id = ramslice_geom_slice(&ramslice_geom, i);
-		if (id != last)
-			err = ramslice_update_slice(id);
-		last = id;
-	}
-	spin_lock_irq(&ramslice_lock);
-	ramslice_event_seq++;
-	spin_unlock_irq(&ramslice_lock);
-	ramslice_place_forget();
-	up_write(&ramslice_table_sem);
-	wake_up_interruptible_all(&ramslice_wait);
-
-	for (i = pfn, last = RAMSLICE_NO_ID; i < end; i += pageblock_nr_pages) {
-		id = ramslice_geom_slice(&ramslice_geom, i);
-		if (id != last && ramslice_classified)
-			ramslice_classify_slice(id);
-		last = id;
-	}
-	return err;
-}
-
-static int ramslice_memory_callback(struct notifier_block *nb,
-				    unsigned long action, void *arg)
-{
-	struct memory_notify *mn = arg;
-	unsigned long end = mn->start_pfn + mn->nr_pages;
-	int err = 0;
-
-	switch (action) {
-	case MEM_GOING_ONLINE:
-		/* Before the first page of it is freed */
-		if (!ramslice_interrupt_request())
-			return notifier_from_errno(-EBUSY);
-		down_write(&ramslice_table_sem);
-		err = ramslice_cover_zone(page_zone(pfn_to_page(mn->start_pfn)));
-		up_write(&ramslice_table_sem);
-		mutex_unlock(&ramslice_mutex);
-		return notifier_from_errno(err);
-	case MEM_GOING_OFFLINE:
-		/*
-		 * Its blocks are isolated by now, so that nothing goes offline
-		 * under it again. A quarantined slice has no memory to offer.
-		 */
-		if (!ramslice_interrupt_request())
-			return notifier_from_errno(-EBUSY);
-		__ramslice_wake_range(mn->start_pfn, end, true);
-		if (!ramslice_range_awake(mn->start_pfn, end))
-			err = -EBUSY;
-		mutex_unlock(&ramslice_mutex);
-		return notifier_from_errno(err);
-	case MEM_ONLINE:
-	case MEM_OFFLINE:
-		mutex_lock(&ramslice_mutex);
-		if (ramslice_update_table(mn->start_pfn, end))
-			pr_warn("no memory for the table of slices; added memory is not used\n");
-		mutex_unlock(&ramslice_mutex);
-		break;
-	}
-	return NOTIFY_OK;
-}
-
-static int __init ramslice_hotplug_init(void)
-{
-	hotplug_memory_notifier(ramslice_memory_callback, DEFAULT_CALLBACK_PRI);
-	return 0;
-}
-#else
-static int __init ramslice_hotplug_init(void)
-{
-	return 0;
-}
-#endif
 
 int __init ramslice_geometry_init(u64 boot_bytes)
 {

@@ -6,6 +6,8 @@
  *   scan.c      what each pageblock held when it was read last
  *   verify.c    compares that with the allocator's free lists
  *   geometry.c  which pageblocks make up which slice
+ *   hotplug.c   memory that comes and goes
+ *   sleep.c     before the system sleeps or restarts
  *   state.c     the states of a slice and their legal changes
  *   page_class.c
  *               what a page is, and why it may keep its slice on
@@ -253,7 +255,11 @@ int ramslice_set_slice_bytes(u64 bytes);
 u64 ramslice_slice_bytes(void);
 bool ramslice_poisoned(const struct ramslice_slice *s);
 int ramslice_geometry_init(u64 boot_bytes);
+int ramslice_rebuild_table(const struct ramslice_geometry *geom, bool spare);
+int ramslice_update_slice(u32 id);
+void ramslice_tell_of_table(void);
 void ramslice_classify(bool again);
+void ramslice_reclassify_slice(u32 id);
 struct ramslice_zone *ramslice_zone_of(const struct zone *zone);
 struct ramslice_zone *ramslice_zone_by_index(unsigned int index);
 unsigned int ramslice_nr_zones(void);
@@ -284,6 +290,16 @@ enum ramslice_reason ramslice_block_probe(const struct zone *zone,
 	for ((n) = 0;							\
 	     ((nr) = ramslice_geom_chunk(&ramslice_geom, id, n, &(pfn)));\
 	     (n) += (nr))
+
+/* --- hotplug.c --- */
+#ifdef CONFIG_MEMORY_HOTPLUG
+int ramslice_hotplug_init(void);
+#else
+static inline int ramslice_hotplug_init(void)
+{
+	return 0;
+}
+#endif
 
 /* --- blocks.c --- */
 /**
@@ -726,9 +742,7 @@ int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 bool ramslice_wake_all(u32 *nr_woken);
 void ramslice_lose(u32 id);
 void ramslice_wake_answered(u32 id, int err);
-int ramslice_wake_init(void);
 bool ramslice_wake_idle(void);
-bool ramslice_inhibited(void);
 extern struct task_struct *ramslice_requester;
 
 /* --- hold.c --- */
@@ -742,6 +756,10 @@ bool ramslice_take_chunk(struct zone *zone, unsigned long pfn,
 void ramslice_give_chunk(struct zone *zone, unsigned long pfn,
 			 unsigned int nr_blocks);
 void ramslice_give_back(u32 id);
+
+/* --- sleep.c --- */
+bool ramslice_inhibited(void);
+int ramslice_sleep_init(void);
 
 /* --- demand.c --- */
 /* How much an allocation wants memory to be woken. */

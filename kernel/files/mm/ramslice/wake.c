@@ -13,12 +13,9 @@
  * ramslice_lock never encloses anything that allocates.
  */
 
-#include <linux/reboot.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
-#include <linux/suspend.h>
 #include <linux/swap.h>
-#include <linux/syscore_ops.h>
 #include <trace/events/ramslice.h>
 #include "../internal.h"
 #include "internal.h"
@@ -30,19 +27,11 @@ static unsigned int ramslice_in_flight;
 /* The task inside a power driver, under ramslice_lock; see ramslice_may_wake(). */
 static struct task_struct *ramslice_waker;
 
-/* Set while nothing may go offline: reboot, suspend. */
-static bool ramslice_offline_inhibited;
-
 /* The table of slices may be exchanged. Under ramslice_lock. */
 bool ramslice_wake_idle(void)
 {
 	lockdep_assert_held(&ramslice_lock);
 	return !ramslice_in_flight;
-}
-
-bool ramslice_inhibited(void)
-{
-	return READ_ONCE(ramslice_offline_inhibited);
 }
 
 /* Counts a slice as lost memory. Under ramslice_lock; takes zone->lock. */
@@ -518,122 +507,4 @@ void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn,
 			ramslice_wake_slice(id, true, 0);
 	}
 	up_read(&ramslice_table_sem);
-}
-
-/* --- when the system goes down ------------------------------------------- */
-
-/*
- * Lets nothing go offline any more, wakes what is, and waits for what others
- * are waking. False if something stays off that is not lost, or may still go off.
- */
-static bool ramslice_inhibit(const char *what)
-{
-	u32 nr_woken = 0;
-	bool all, idle;
-
-	WRITE_ONCE(ramslice_offline_inhibited, true);
-	/*
-	 * A request under way sees the flag and gives up. One that hangs does not:
-	 * its slice has power, and is left as it is.
-	 */
-	idle = ramslice_interrupt_request();
-	if (idle)
-		mutex_unlock(&ramslice_mutex);
-	else
-		pr_err("a request hangs before %s\n", what);
-	all = ramslice_wake_all(&nr_woken);
-	if (nr_woken)
-		pr_info("%u slices woken before %s\n", nr_woken, what);
-	if (!all)
-		pr_err("slices stay off before %s: the power driver hangs\n",
-		       what);
-	return all && idle;
-}
-
-/*
- * Slices stay off while the system sleeps: the driver says that they do. Nothing
- * goes off any more meanwhile. False if a request hangs.
- */
-static bool ramslice_sleep_with_slices_off(void)
-{
-	WRITE_ONCE(ramslice_offline_inhibited, true);
-	if (!ramslice_interrupt_request()) {
-		pr_err("a request hangs before sleep\n");
-		return false;
-	}
-	mutex_unlock(&ramslice_mutex);
-	pr_info("%lu pages stay off during sleep\n", ramslice_wakeable_pages());
-	return true;
-}
-
-/* The next kernel, or the firmware, knows nothing of slices. */
-static int ramslice_reboot_callback(struct notifier_block *nb,
-				    unsigned long action, void *unused)
-{
-	ramslice_inhibit("restart");
-	return NOTIFY_DONE;
-}
-
-static struct notifier_block ramslice_reboot_nb = {
-	.notifier_call = ramslice_reboot_callback,
-};
-
-static int ramslice_pm_callback(struct notifier_block *nb, unsigned long action,
-				void *unused)
-{
-	bool ready;
-
-	switch (action) {
-	case PM_HIBERNATION_PREPARE:
-	case PM_SUSPEND_PREPARE:
-	case PM_RESTORE_PREPARE:
-		ready = action == PM_SUSPEND_PREPARE &&
-			ramslice_power_survives_sleep() ?
-			ramslice_sleep_with_slices_off() :
-			ramslice_inhibit("sleep");
-		if (!ready) {
-			WRITE_ONCE(ramslice_offline_inhibited, false);
-			return notifier_from_errno(-EBUSY);
-		}
-		break;
-	case PM_POST_HIBERNATION:
-	case PM_POST_SUSPEND:
-	case PM_POST_RESTORE:
-		WRITE_ONCE(ramslice_offline_inhibited, false);
-		break;
-	}
-	return NOTIFY_DONE;
-}
-
-/*
- * A kernel that is jumped to by kexec, to come back from, knows nothing of
- * slices either, and no notifier tells. What sleeps by itself has woken all.
- */
-static int ramslice_syscore_suspend(void *unused)
-{
-	bool idle;
-
-	spin_lock(&ramslice_lock);
-	idle = ramslice_power_idle();
-	spin_unlock(&ramslice_lock);
-	if (idle || system_state == SYSTEM_SUSPEND)
-		return 0;
-	pr_err("slices are off: wake them before a kexec jump\n");
-	return -EBUSY;
-}
-
-static const struct syscore_ops ramslice_syscore_ops = {
-	.suspend = ramslice_syscore_suspend,
-};
-
-static struct syscore ramslice_syscore = {
-	.ops = &ramslice_syscore_ops,
-};
-
-int __init ramslice_wake_init(void)
-{
-	register_reboot_notifier(&ramslice_reboot_nb);
-	register_syscore(&ramslice_syscore);
-	pm_notifier(ramslice_pm_callback, 0);
-	return 0;
 }
