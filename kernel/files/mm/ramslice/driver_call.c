@@ -157,6 +157,14 @@ void ramslice_call_start(struct ramslice_call *call)
 	queue_work(ramslice_workers, &call->work);
 }
 
+/* Given up and answered, the slot may be another call's by now. */
+static bool ramslice_call_runs(const struct ramslice_call *call,
+			       unsigned int nr)
+{
+	return READ_ONCE(call->state) == CALL_RUNNING &&
+	       READ_ONCE(call->nr) == nr;
+}
+
 /**
  * ramslice_call_off - hand an empty slice to the power driver
  * @id: the slice
@@ -179,9 +187,7 @@ int ramslice_call_off(u32 id, u8 *power_state)
 	if (!call)
 		return -EBUSY;
 	ramslice_call_start(call);
-	/* Given up and answered, the slot may be another call's by now */
-	wait_event(ramslice_wait, READ_ONCE(call->state) != CALL_RUNNING ||
-				  READ_ONCE(call->nr) != nr);
+	wait_event(ramslice_wait, !ramslice_call_runs(call, nr));
 
 	spin_lock_irq(&ramslice_lock);
 	if (call->nr == nr && call->state == CALL_ANSWERED) {

@@ -70,6 +70,15 @@ static bool ramslice_unlink_blocks(struct zone *zone, unsigned long start,
 	return true;
 }
 
+static void ramslice_set_offline(struct page *page)
+{
+	unsigned int i;
+
+#pragma GCC unroll 16
+	for (i = 0; i < pageblock_nr_pages; i++)
+		__SetPageOffline(page + i);
+}
+
 /**
  * ramslice_take_chunk - take free and isolated blocks out of the allocator
  * @zone: their zone
@@ -93,10 +102,10 @@ bool ramslice_take_chunk(struct zone *zone, unsigned long pfn,
 		return false;
 
 	/* Freeing undoes this when the block wakes: poison, owner, mapping */
-	for (i = pfn; i < end; i += pageblock_nr_pages)
+	for (i = pfn; i < end; i += pageblock_nr_pages) {
 		ramslice_prep_pages(pfn_to_page(i), pageblock_order);
-	for (i = pfn; i < end; i++)
-		__SetPageOffline(pfn_to_page(i));
+		ramslice_set_offline(pfn_to_page(i));
+	}
 	return true;
 }
 

@@ -90,28 +90,64 @@ static void ramslice_undo_isolation(u32 id, unsigned int nr)
 	}
 }
 
+/*
+ * Of @nr neighbouring blocks, those that have the migrate type of the first, as
+ * far as there is no other between. It is noted in each.
+ */
+static unsigned int ramslice_count_alike(unsigned long pfn, unsigned int nr,
+					 int type)
+{
+	unsigned int n = 0;
+
+	do {
+		ramslice_block(pfn)->saved_type = type;
+		pfn += pageblock_nr_pages;
+	} while (++n < nr && get_pageblock_migratetype(pfn_to_page(pfn)) == type);
+	return n;
+}
+
+/* Why such blocks could not be isolated; counts those before that one. */
+static enum ramslice_reason ramslice_why_not_isolated(struct ramslice_run *run,
+						      unsigned long pfn,
+						      unsigned int nr)
+{
+	enum ramslice_reason reason = RAMSLICE_REASON_UNMOVABLE;
+
+	for (; nr-- && reason == RAMSLICE_REASON_UNMOVABLE;
+	     pfn += pageblock_nr_pages) {
+		reason = ramslice_find_blocker(pfn);
+		run->work.blocks_isolated++;
+	}
+	return reason;
+}
+
+/*
+ * Neighbours of one type go together: each call reads the pages around its ends
+ * to find what reaches into the range.
+ */
 static int ramslice_isolate(struct ramslice_run *run, u32 id)
 {
+	unsigned int n, nr;
 	unsigned long pfn;
-	unsigned int n;
 
-	for_each_slice_block(id, n, pfn) {
+	for (n = 0; (nr = ramslice_geom_run(&ramslice_geom, id, n, &pfn));
+	     n += nr) {
 		int type = get_pageblock_migratetype(pfn_to_page(pfn));
 
 		run->reason = ramslice_type_blocks(type);
 		if (run->reason != RAMSLICE_REASON_NONE)
 			goto undo;
+		nr = ramslice_count_alike(pfn, nr, type);
 		/*
 		 * Flags 0: unlike MEMORY_OFFLINE, this makes no exception for
 		 * poisoned pages and the PageOffline pages of other owners.
 		 */
-		ramslice_block(pfn)->saved_type = type;
-		if (start_isolate_page_range(pfn, pfn + pageblock_nr_pages,
+		if (start_isolate_page_range(pfn, pfn + nr * pageblock_nr_pages,
 					     type, 0, GFP_KERNEL)) {
-			run->reason = ramslice_find_blocker(pfn);
+			run->reason = ramslice_why_not_isolated(run, pfn, nr);
 			goto undo;
 		}
-		run->work.blocks_isolated++;
+		run->work.blocks_isolated += nr;
 	}
 	return 0;
 
@@ -330,6 +366,25 @@ static bool ramslice_isolated_free(u32 id)
 	return true;
 }
 
+/*
+ * Ends the isolation of blocks that have left the free lists: nothing is to be
+ * moved between these, for which undo_isolate_page_range() reads every page.
+ */
+static void ramslice_restore_types(u32 id)
+{
+	struct zone *zone = ramslice_slices[id].rz->zone;
+	unsigned long pfn;
+	unsigned int n;
+
+	for_each_slice_block(id, n, pfn) {
+		spin_lock_irq(&zone->lock);
+		set_pageblock_migratetype(pfn_to_page(pfn),
+					  ramslice_block(pfn)->saved_type);
+		zone->nr_isolate_pageblock--;
+		spin_unlock_irq(&zone->lock);
+	}
+}
+
 /* From isolated to PageOffline, or, if that fails, to online. */
 static int ramslice_take(struct ramslice_run *run, u32 id)
 {
@@ -345,10 +400,12 @@ static int ramslice_take(struct ramslice_run *run, u32 id)
 		taken = n + nr;
 	}
 	page_offline_end();
-	ramslice_undo_isolation(id, ramslice_geom.nr_blocks);
-	if (taken == ramslice_geom.nr_blocks)
+	if (taken == ramslice_geom.nr_blocks) {
+		ramslice_restore_types(id);
 		return 0;
+	}
 
+	ramslice_undo_isolation(id, ramslice_geom.nr_blocks);
 	for_each_slice_chunk(id, n, nr, pfn) {
 		if (n >= taken)
 			break;
