@@ -65,7 +65,7 @@ class Slice(ExplainTest):
             self.assertEqual(explained["page_owner"], "on" if self.owners() else "off")
             if self.owners():
                 self.assertIn(
-                    "python3",
+                    dev.read("/proc/self/comm"),
                     {
                         process["name"]
                         for site in explained["sites"]
