@@ -54,10 +54,10 @@ pub fn evidence(findings: &MachineFindings, layout: &MemoryLayout) -> Vec<Eviden
             (None, Some(size)) => format!(", units of {size}"),
             (None, None) => String::new(),
         };
-        let so = if driver.is_active {
-            "powers segments down by memory hotplug"
-        } else {
-            "not in the running kernel"
+        let so = match (driver.is_active, driver.by_hotplug) {
+            (true, true) => "powers segments down by memory hotplug",
+            (true, false) => "powers down what it empties itself",
+            (false, _) => "not in the running kernel",
         };
         add("segments", &driver.path, format!("{}{of}", driver.name), so);
     }

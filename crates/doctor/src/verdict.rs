@@ -354,21 +354,32 @@ fn low_end(findings: &MachineFindings) -> String {
                  Vendors' kernels for some phones and tablets have one; none was found here."
             .to_owned(),
         Some(driver) => {
-            let unit = match (driver.unequal_bytes, driver.granule_bytes) {
-                (Some((least, most)), _) => format!(
+            // What hotplug does not power down says nothing about slices.
+            let unit = match (driver.unequal_bytes, driver.granule_bytes, driver.by_hotplug) {
+                (Some((least, most)), _, true) => format!(
                     " Its segments differ, from {least} to {most}; slices should have {most}, or \
                      a multiple of it."
                 ),
-                (None, Some(size)) => {
+                (None, Some(size), true) => {
                     format!(" Its segments have multiples of {size}, and slices should, too.")
                 }
-                (None, None) => String::new(),
+                (Some((least, most)), _, false) => {
+                    format!(" Its segments have from {least} to {most}.")
+                }
+                (None, Some(size), false) => format!(" Its segments have {size} each."),
+                (None, None, _) => String::new(),
             };
-            let here = if driver.is_active {
-                "The running kernel has it: `ramslice --backend stock offline` is all it needs. \
-                 The low end is 0, because nothing here shows which blocks make a segment."
-            } else {
-                "The low end is 0, because the running kernel does not have it."
+            let here = match (driver.is_active, driver.by_hotplug) {
+                (true, true) => {
+                    "The running kernel has it: `ramslice --backend stock offline` is all it \
+                     needs. The low end is 0, because nothing here shows which blocks make a \
+                     segment."
+                }
+                (true, false) => {
+                    "The running kernel has it, and it acts by itself. The low end is 0, because \
+                     it leaves powered what `ramslice` takes offline."
+                }
+                (false, _) => "The low end is 0, because the running kernel does not have it.",
             };
             format!("The vendor's driver {} {}.{unit} {here}", driver.name, driver.does)
         }

@@ -268,6 +268,108 @@ fn a_vendors_driver_for_segments_is_recognised_and_named() {
     assert!(none.contains("none was found here"), "{none}");
 }
 
+/// A phone whose device tree has a node that is compatible with this.
+fn phone_with(node: &str, compatible: &str) -> TestMachine {
+    let tree = "sys/firmware/devicetree/base";
+    TestMachine::new()
+        .file("proc/cpuinfo", "processor\t: 0\n")
+        .file("proc/meminfo", format!("MemTotal: {} kB\n", 4 * GIB / KIB))
+        .file(&format!("{tree}/compatible"), "some,phone\0some,soc\0")
+        .file(&format!("{tree}/{node}/compatible"), format!("{compatible}\0"))
+}
+
+/// What is found of a driver: the size and the unequal sizes of its segments in MiB, what the
+/// evidence says and why the low end is 0.
+fn segments(report: &DoctorReport) -> (Option<u64>, Option<(u64, u64)>, String, String) {
+    let driver = &report.findings.segment_drivers[0];
+    let mib = |bytes: Bytes| bytes.0 / MIB;
+    let line = report.evidence.iter().find(|line| line.input == "segments").unwrap();
+    (
+        driver.granule_bytes.map(mib),
+        driver.unequal_bytes.map(|(least, most)| (mib(least), mib(most))),
+        format!("{}: {}", line.says, line.so),
+        report.verdict.because.join(" "),
+    )
+}
+
+#[test]
+fn mediateks_driver_is_recognised_by_each_form_of_its_banks() {
+    let node = "reserved-memory/memory-lowpower-reserved-memory";
+    let phone = || phone_with(node, "mediatek,memory-lowpower");
+    let (granule, unequal, says, because) = segments(&phone().report(None));
+    assert_eq!((granule, unequal), (None, None));
+    assert_eq!(says, "MediaTek PASR: not in the running kernel");
+    assert!(because.contains("MediaTek PASR empties segments when the screen goes off"));
+    assert!(because.contains("does not have it"), "{because}");
+
+    // 512 MiB each, as the driver for CMA shows them, with the last page frame included.
+    let of_cma = "Bank[ 0] - start_pfn[ c0000] end_pfn[ dffff] segment[ 4] rank[0] [ON]\n\
+                  Bank[ 1] - start_pfn[ e0000] end_pfn[ fffff] segment[ 5] rank[0] \n";
+    // The older one counts in decimal before it lists.
+    let older = "num_banks[2] num_ranks[1] mtkpasr_start_pfn[786432] mtkpasr_end_pfn[1048576]\n\
+                 Rank[0] - start_bank[0] end_bank[1]\n  \
+                 Bank[0] - start_pfn[0xc0000] end_pfn[0xdffff] inmafl[0] segment[4]\n  \
+                 Bank[1] - start_pfn[0xe0000] end_pfn[0xfffff] inmafl[131072] segment[5]\n\
+                 Exhausted level[2048]\n";
+    let running = |banks: &str| phone().file("sys/power/mtkpasr/membank", banks);
+    for banks in [of_cma, older] {
+        let (granule, unequal, says, because) = segments(&running(banks).report(None));
+        assert_eq!((granule, unequal), (Some(512), None), "{banks}");
+        assert_eq!(says, "MediaTek PASR, units of 512 MiB: powers down what it empties itself");
+        assert!(because.contains("it leaves powered what `ramslice` takes"));
+        assert!(because.contains("Its segments have 512 MiB each."), "{because}");
+        assert!(!because.contains("--backend stock"), "{because}");
+    }
+    let cut = of_cma.replace("end_pfn[ fffff]", "end_pfn[ effff]");
+    let (granule, unequal, _, because) = segments(&running(&cut).report(None));
+    assert_eq!((granule, unequal), (None, Some((256, 512))));
+    assert!(because.contains("Its segments have from 256 MiB to 512 MiB."), "{because}");
+
+    // Older kernels have no node for it.
+    let old = TestMachine::physical(4 * GIB).file("sys/power/mtkpasr/membank", older);
+    assert_eq!(segments(&old.report(None)).0, Some(512));
+    assert_eq!(segments(&running("MTKPASR is not initialized!\n").report(None)).0, None);
+}
+
+#[test]
+fn banks_that_make_no_sense_are_reported_and_the_others_read() {
+    let banks = |second: &str| {
+        let text = format!("Bank[0] - start_pfn[c0000] end_pfn[dffff] segment[4]\n{second}\n");
+        TestMachine::physical(4 * GIB).file("sys/power/mtkpasr/membank", text).report(None)
+    };
+    for second in [
+        "Bank[1] - start_pfn[e0000] segment[5]",
+        "Bank[1] - start_pfn[e0000] end_pfn[many] segment[5]",
+        "Bank[1] - start_pfn[e0000 end_pfn[fffff",
+        "Bank[1] - start_pfn[fffff] end_pfn[e0000] segment[5]",
+        "Bank[1] - start_pfn[0] end_pfn[ffffffffffffffff] segment[5]",
+    ] {
+        let report = banks(second);
+        let gap = report.gaps.iter().find(|gap| gap.path.ends_with("mtkpasr/membank")).unwrap();
+        assert_eq!(gap.kind, GapKind::Damaged, "{second}");
+        assert!(gap.detail.contains("page frame in hexadecimal"), "{}", gap.detail);
+        assert_eq!(segments(&report).0, Some(512), "{second}");
+    }
+    let right = banks("Bank[1] - start_pfn[e0000] end_pfn[fffff] segment[5]");
+    assert!(!right.gaps.iter().any(|gap| gap.path.ends_with("mtkpasr/membank")));
+}
+
+#[test]
+fn samsungs_driver_has_memory_blocks_for_segments_and_may_run() {
+    let phone =
+        || phone_with("pasr", "samsung,exynos-pasr").blocks(&[0..2 * GIB, 4 * GIB..6 * GIB]);
+    let (granule, _, says, because) = segments(&phone().report(None));
+    assert_eq!(
+        (granule, says.as_str()),
+        (Some(128), "Samsung PASR, units of 128 MiB: not in the running kernel")
+    );
+    assert!(because.contains("takes movable memory blocks offline for suspend"), "{because}");
+    let running = phone().file("sys/bus/platform/drivers/exynos-pasr/uevent", "");
+    let (_, _, says, because) = segments(&running.report(None));
+    assert!(says.ends_with("powers down what it empties itself"), "{says}");
+    assert!(because.contains("leaves powered") && !because.contains("have it."), "{because}");
+}
+
 #[test]
 fn nodes_without_a_length_are_read_by_their_counts() {
     let nodes = [PowerNodeEntry(0, 3, 0, 8 * GIB), PowerNodeEntry(1, 3, 8 * GIB, 8 * GIB)];
