@@ -213,7 +213,8 @@ fn smbios(findings: &MachineFindings, add: &mut impl FnMut(&'static str, &str, S
         add("module", DMI_TABLE, format!("{first}, {ranks}{each}: {names}"), so);
     }
     if smbios.empty_sockets > 0 {
-        add("module", DMI_TABLE, format!("{} sockets are empty", smbios.empty_sockets), "");
+        let says = counted(smbios.empty_sockets, "socket is empty", "sockets are empty");
+        add("module", DMI_TABLE, says, "");
     }
     for array in smbios.arrays.iter().filter(|array| array.system_memory) {
         let modules = || findings.modules().filter(|module| module.array == array.handle);
@@ -231,14 +232,17 @@ fn smbios(findings: &MachineFindings, add: &mut impl FnMut(&'static str, &str, S
         }
     }
     if let Some(mapped) = mapped_bytes(findings) {
+        // Firmware also writes the number of sockets there, or 255: no row of what is plugged in.
+        let modules = findings.modules().count();
         let widths = smbios.array_mappings.iter().filter_map(|mapping| mapping.partition_width);
-        let so = match widths.max() {
+        let so = match widths.filter(|&width| usize::from(width) <= modules).max() {
             Some(width @ 2..) => {
                 format!("{width} modules form a row, says type 19: likely interleaved")
             }
             _ => "says nothing of interleaving".to_owned(),
         };
-        let says = format!("{mapped} in {} ranges (type 19)", smbios.array_mappings.len());
+        let ranges = counted(smbios.array_mappings.len(), "range", "ranges");
+        let says = format!("{mapped} in {ranges} (type 19)");
         add("addresses", DMI_TABLE, says, &so);
     }
     for set in sets(findings) {
@@ -254,10 +258,8 @@ fn smbios(findings: &MachineFindings, add: &mut impl FnMut(&'static str, &str, S
         add("addresses", DMI_TABLE, says, so);
     }
     if smbios.unused_mappings > 0 {
-        let says = format!(
-            "{} mappings of empty sockets or without addresses (types 19 and 20)",
-            smbios.unused_mappings
-        );
+        let mappings = counted(smbios.unused_mappings, "mapping", "mappings");
+        let says = format!("{mappings} of empty sockets or without addresses (types 19 and 20)");
         add("addresses", DMI_TABLE, says, "not counted");
     }
     if !smbios.errors.is_empty() {
@@ -272,6 +274,11 @@ fn smbios(findings: &MachineFindings, add: &mut impl FnMut(&'static str, &str, S
 
 /// Names beyond this many are only counted.
 const NAMES_TOLD: usize = 8;
+
+/// A number and what it counts.
+fn counted(count: usize, one: &str, more: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {more}") }
+}
 
 /// `A1, A2, A3`, or the first of them and how many more.
 fn names(all: impl Iterator<Item = String>) -> String {

@@ -371,6 +371,25 @@ fn samsungs_driver_has_memory_blocks_for_segments_and_may_run() {
 }
 
 #[test]
+fn a_row_of_more_modules_than_there_are_says_nothing() {
+    let so = |width: u8| {
+        let dmi = SmbiosBuilder::default()
+            .array(1, 32 * GIB, 2)
+            .module(2, 1, 8 * GIB, DDR4, 1, "A")
+            .module(3, 1, 8 * GIB, DDR4, 1, "B")
+            .array_range(4, 1, 0, 16 * GIB, width);
+        let report = TestMachine::physical(15 * GIB).dmi(dmi).report(None);
+        let line = report.evidence.iter().find(|line| line.says.contains("(type 19)")).unwrap();
+        assert_eq!(line.says, "16 GiB in 1 range (type 19)");
+        line.so.clone()
+    };
+    assert_eq!(so(2), "2 modules form a row, says type 19: likely interleaved");
+    for width in [0, 1, 3, 255] {
+        assert_eq!(so(width), "says nothing of interleaving");
+    }
+}
+
+#[test]
 fn nodes_without_a_length_are_read_by_their_counts() {
     let nodes = [PowerNodeEntry(0, 3, 0, 8 * GIB), PowerNodeEntry(1, 3, 8 * GIB, 8 * GIB)];
     let mut table = mpst(&nodes, 100, 50, 2);
