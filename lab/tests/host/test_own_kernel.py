@@ -61,6 +61,35 @@ def test_a_command_that_only_looks_works_or_says_what_is_missing(look, words):
 
 
 @pytest.fixture
+def without_hotremove(tmp_path):
+    """A folder of memory blocks as a kernel without CONFIG_MEMORY_HOTREMOVE shows them."""
+    (tmp_path / "block_size_bytes").write_text("8000000\n")
+    for number in range(2):
+        block = tmp_path / f"memory{number}"
+        block.mkdir()
+        for name, text in (("state", "online"), ("phys_index", f"{number:08x}"), ("removable", 1)):
+            (block / name).write_text(f"{text}\n")
+    return tmp_path
+
+
+@pytest.mark.skipif(not BLOCKS.is_dir(), reason="this kernel has no folder to put others over")
+@pytest.mark.parametrize("words", [*LOOKS, "offline 0", "compact", "online --all"])
+def test_each_command_names_the_lack_of_hotremove(ramslice_program, without_hotremove, words):
+    """In a namespace of mounts of its own."""
+    own = ["unshare", "--user", "--map-root-user", "--mount"]
+    allowed = subprocess.run([*own, "true"], text=True, capture_output=True)
+    if allowed.returncode:
+        pytest.skip(f"no namespaces of its own here: {allowed.stderr.strip()}")
+    done = subprocess.run(
+        [*own, "sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh",
+         without_hotremove, BLOCKS, ramslice_program, "--backend", "stock", *words.split()],
+        text=True, capture_output=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "it is built without CONFIG_MEMORY_HOTREMOVE" in done.stderr
+    assert "valid_zones is missing" in done.stderr
+
+
+@pytest.fixture
 def status(look):
     done = look("--backend", "stock", "--json", "status")
     if missing():
