@@ -12,6 +12,7 @@ from ramlab.common import RAMLAB, ROOT
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200), pytest.mark.xdist_group("crates-arm64")]
 
 TARGET = "aarch64-unknown-linux-gnu"
+SMAPS = "QEMU makes up /proc/self/smaps, in which all sizes are 0"
 # Tests that QEMU's user mode cannot run, as nextest names them, and why.
 UNABLE = {
     "ramslice-daemon::process it_takes_less_than_20_mib_with_6144_slices":
@@ -19,8 +20,11 @@ UNABLE = {
     "ramslice-cli::doctor the_running_machine_gets_an_answer_whatever_it_is":
         "QEMU takes / for the folder of the C library, which has no /proc",
     "ramslice-cli-lab::fragment "
-    "the_account_comes_before_the_command_and_the_status_is_the_commands":
-        "QEMU makes up /proc/self/smaps, in which all sizes are 0",
+    "the_account_comes_before_the_command_and_the_status_is_the_commands": SMAPS,
+    "ramslice-fragment::fragmented anonymous_pages_are_mapped_as_often_as_wanted": SMAPS,
+    "ramslice-fragment::fragmented huge_pages_come_whole_or_are_refused": SMAPS,
+    "ramslice-cli-lab::record a_command_that_cannot_run_is_named":
+        "QEMU makes vfork() a fork: posix_spawn() of what is no program succeeds",
 }
 RUN = ('source lab/env && need_rust_target "$1" && run_nextest --locked --workspace'
        ' --cargo-profile emulated --target "$1" -E "$2"')
