@@ -90,6 +90,7 @@ class Boot:
         self.at = self.console_at = -1
         self.console, self.output, self.uncollected = [], [], []
         self.complained_at = self.complained_when = None
+        self.complaints = complaints.Reader()
         self.done = self.console_done = False
         self.stack = contextlib.ExitStack()
         self.process = None
@@ -239,7 +240,7 @@ class Boot:
         elif END.search(line):
             self.console_done = True
         elif (self.complained_at is None and not self.machine.allow_complaints
-              and complaints.is_complaint(line)):
+              and self.complaints.complaint(line) is not None):
             self.complained_at, self.complained_when = self.console_at, time.monotonic()
 
     def _pump(self, seconds):

@@ -5,13 +5,15 @@ import subprocess
 
 import pytest
 
-from ramlab.vm.complaints import COMPLAINT, NOT_KERNEL, excerpt, is_complaint
+from ramlab.vm.complaints import COMPLAINT, NOT_KERNEL, Reader, excerpt, is_complaint
 
 COMPLAINTS = (
     "[    3.1] WARNING: CPU: 0 PID: 1 at mm/page_alloc.c:1 f+0x1/0x2",
     "[    3.1] BUG: kernel NULL pointer dereference, address: 0000000000000000",
     "[    3.1] kernel BUG at mm/ramslice/core.c:1!",
     "[    3.1] BUG: KASAN: use-after-free in f+0x1/0x2",
+    "[    3.1] BUG: KCSAN: data-race in f / g",
+    "[    3.1] UBSAN: shift-out-of-bounds in mm/ramslice/core.c:1:2",
     "[    3.1] WARNING: possible circular locking dependency detected",
     "[    3.1] INFO: task kswapd0:41 blocked for more than 120 seconds.",
     "[    3.1] Oops: 0000 [#1] PREEMPT SMP",
@@ -57,3 +59,44 @@ def test_the_excerpt_has_the_lines_around_a_complaint_and_is_empty_without_one()
     assert excerpt(quiet) == []
     shown = excerpt(quiet + [COMPLAINTS[0]] + quiet)
     assert shown.count(COMPLAINTS[0]) == 1 and len(shown) == 3 + 35
+
+
+def race(*frames):
+    """A report of KCSAN whose second access came by these functions."""
+    return [
+        "[    3.1] " + "=" * 66,
+        "[    3.1] BUG: KCSAN: data-race in folio_one / folio_two",
+        "[    3.1]",
+        "[    3.1] write to 0xffff888004a1c0c0 of 8 bytes by task 97 on cpu 0:",
+        "[    3.1]  folio_one+0x1/0x2",
+        "[    3.1]",
+        "[    3.1] read to 0xffff888004a1c0c0 of 8 bytes by task 98 on cpu 1:",
+        *(f"[    3.1]  {frame}" for frame in frames),
+        "[    3.1] Reported by Kernel Concurrency Sanitizer on:",
+        "[    3.1] CPU: 1 UID: 0 PID: 98 Comm: ramsliced Not tainted 6.12.117 #1",
+        "[    3.1] " + "=" * 66,
+    ]
+
+
+FOREIGN = ("folio_two+0x1/0x2", "shrink_one+0x3/0x4")
+
+
+def test_a_race_wholly_of_upstream_is_no_complaint_whoever_ran_it():
+    assert excerpt(race(*FOREIGN)) == []
+
+
+@pytest.mark.parametrize("frame", ["ramslice_scan+0x1/0x2", "__ramslice_demand+0x1/0x2",
+                                   "sim_off+0x1/0x2 [ramslice_sim]"])
+def test_a_race_with_a_function_of_ours_in_a_stack_is_a_complaint(frame):
+    report = race(*FOREIGN, frame)
+    assert excerpt(["fine"] * 9 + report)[-len(report):] == report
+
+
+def test_a_line_after_the_stacks_of_a_race_belongs_to_no_race():
+    assert excerpt(race(*FOREIGN) + ["[    3.2] ramslice: 64 slices of 32 MiB"]) == []
+
+
+def test_another_complaint_within_the_report_of_a_race_is_one():
+    reader = Reader()
+    report = race(*FOREIGN)[:5] + [COMPLAINTS[0]]
+    assert [reader.complaint(line) for line in report] == [None] * 5 + [5]
