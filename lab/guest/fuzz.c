@@ -4,10 +4,12 @@
  * device, sysfs, debugfs, and the parameters of the simulated controller.
  *
  * Several processes share the numbers FIRST to FIRST + COUNT - 1 among them;
- * an input is a function of the seed and its number. What comes of each is held
- * against the documentation (fuzz.h). Prints one JSON object with the answers
- * by kind of input and errno; the status is 1 if there was a bug, 2 if it could
- * not run. Leaves settings as they came out: the caller restores them.
+ * an input is a function of the seed and its number or, guided by coverage, a
+ * changed one of those that reached code that none had (fuzz_coverage.h). What
+ * comes of each is held against the documentation (fuzz.h). Prints one JSON
+ * object with the answers by kind of input and errno; the status is 1 if there
+ * was a bug, 2 if it could not run. Leaves settings as they came out: the caller
+ * restores them.
  */
 #define _GNU_SOURCE
 #include <getopt.h>
@@ -15,6 +17,7 @@
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "fuzz_coverage.h"
 #include "fuzz_files.h"
 #include "fuzz_request.h"
 
@@ -147,12 +150,12 @@ static const unsigned int weights[NR_TARGETS] = {
 	[T_SETTING] = 40,
 };
 
-static void one_input(void)
+static void make_input(const struct input *input)
 {
 	enum target t = 0;
 	unsigned int at;
 
-	rnd_begin();
+	rnd_begin(input);
 	/* It looks at all of memory */
 	if (one_in(4000)) {
 		fuzz_verify();
@@ -214,17 +217,57 @@ static void on_alarm(int number)
 	(void)number;
 }
 
-static void work(uint64_t first, uint64_t end, unsigned int step)
+/* What the processes do, beside judging answers. */
+static struct {
+	uint64_t seed, first, count;
+	unsigned int procs;
+	/* Look at what is reached; make inputs from those kept; begin with running these again. */
+	bool tracing, guided, rerun;
+} plan = { .seed = 1, .count = 1000, .procs = 4 };
+
+static void run_input(const struct input *input)
+{
+	if (plan.tracing)
+		trace_begin();
+	make_input(input);
+	if (plan.tracing && trace_end())
+		keep_input(&now);
+}
+
+static void work(unsigned int process)
 {
 	struct sigaction action = { .sa_handler = on_alarm };
+	uint64_t i, choices;
 
 	/* No SA_RESTART: what blocks is to fail */
 	sigaction(SIGALRM, &action, NULL);
 	make_arena();
 	device_init();
 	start_meddling();
-	for (input = first; input < end; input += step)
-		one_input();
+	if (plan.tracing)
+		trace_task();
+	if (plan.rerun) {
+		for (i = process; i < coverage->nr_known; i += plan.procs)
+			run_input(&coverage->kept[i]);
+	}
+	for (i = process; i < plan.count; i += plan.procs) {
+		struct input input = { .seed = plan.seed, .number = plan.first + i };
+
+		choices = ~base_of(input.seed, input.number);
+		if (plan.guided && mix(choices) % 2 && coverage->nr_kept)
+			input = mutate(input.number, &choices);
+		run_input(&input);
+	}
+}
+
+static void replay(const struct input *input)
+{
+	plan.procs = 1;
+	plan.count = 0;
+	plan.rerun = true;
+	verbose = true;
+	keep_input(input);
+	coverage->nr_known = 1;
 }
 
 /* --- the whole ------------------------------------------------------------ */
@@ -250,7 +293,13 @@ static void print_json(void)
 	const char *comma = "";
 	int t, e;
 
-	printf("{\"bugs\": %" PRIu64 ", \"offlined\": %" PRIu64 ", \"woken\": %" PRIu64
+	printf("{");
+	if (plan.tracing) {
+		print_coverage();
+		printf(", ");
+	}
+	printf("\"rerun\": %u, ", plan.rerun ? coverage->nr_known : 0);
+	printf("\"bugs\": %" PRIu64 ", \"offlined\": %" PRIu64 ", \"woken\": %" PRIu64
 	       ", \"geometries\": %" PRIu64 ", \"answers\": {",
 	       shared->bugs, shared->offlined, shared->woken, shared->geometries);
 	for (t = 0; t < NR_TARGETS; t++) {
@@ -277,33 +326,64 @@ int main(int argc, char **argv)
 		{ "processes", required_argument, NULL, 'p' },
 		{ "module", required_argument, NULL, 'm' },
 		{ "slow", required_argument, NULL, 'w' },
+		{ "kept", required_argument, NULL, 'k' },
+		{ "edges", required_argument, NULL, 'e' },
+		{ "replay", required_argument, NULL, 'r' },
+		{ "trace", no_argument, NULL, 't' },	     { "guided", no_argument, NULL, 'g' },
+		{ "rerun", no_argument, NULL, 'a' },
 		{ "control", no_argument, NULL, 'x' },	     { "verbose", no_argument, NULL, 'v' },
 		{}
 	};
-	uint64_t first = 0, nr = 1000;
-	unsigned int procs = 4, i;
+	const char *edges = NULL;
+	struct input again;
+	unsigned int i;
 	bool broken = false;
 	int c, status;
 
+	coverage_init();
 	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		switch (c) {
 		case 's':
-			seed = strtoull(optarg, NULL, 0);
+			plan.seed = strtoull(optarg, NULL, 0);
 			break;
 		case 'f':
-			first = strtoull(optarg, NULL, 0);
+			plan.first = strtoull(optarg, NULL, 0);
 			break;
 		case 'c':
-			nr = strtoull(optarg, NULL, 0);
+			plan.count = strtoull(optarg, NULL, 0);
 			break;
 		case 'p':
-			procs = strtoul(optarg, NULL, 0);
+			plan.procs = strtoul(optarg, NULL, 0);
 			break;
 		case 'm':
 			module_path = optarg;
 			break;
 		case 'w':
 			slow = strtoul(optarg, NULL, 0);
+			break;
+		case 'k':
+			read_kept(optarg);
+			break;
+		case 'e':
+			edges = optarg;
+			break;
+		case 'r':
+			if (!parse_input(optarg, &again)) {
+				fprintf(stderr, "fuzz: \"%s\" is no input: SEED:NUMBER, and at "
+					"most %u times +POSITION=VALUE or +POSITION~NUMBER\n",
+					optarg, MAX_STEPS);
+				return 2;
+			}
+			replay(&again);
+			break;
+		case 't':
+			plan.tracing = true;
+			break;
+		case 'g':
+			plan.guided = true;
+			break;
+		case 'a':
+			plan.rerun = true;
 			break;
 		case 'x':
 			control = true;
@@ -315,29 +395,33 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	if (!module_path || !slow || !procs || procs > MAX_PROCS) {
+	if (!module_path || !slow || !plan.procs || plan.procs > MAX_PROCS ||
+	    (plan.guided && !plan.tracing)) {
 		fprintf(stderr,
 			"usage: fuzz --module FILE.ko [--seed N] [--first N] [--count N] "
-			"[--processes N] [--slow N] [--control] [--verbose]\n");
+			"[--processes N] [--slow N] [--trace [--guided] [--edges FILE]] "
+			"[--kept FILE [--rerun]] [--replay INPUT] [--control] [--verbose]\n");
 		return 2;
 	}
+	if (edges)
+		read_edges(edges);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
 	if (shared == MAP_FAILED)
 		return 2;
 	find_zones();
-	for (i = 0; i < procs; i++) {
+	for (i = 0; i < plan.procs; i++) {
 		pid_t pid = fork();
 
 		if (pid < 0)
 			return 2;
 		if (!pid) {
-			work(first + i, first + nr, procs);
+			work(i);
 			exit(0);
 		}
 	}
-	for (i = 0; i < procs; i++) {
+	for (i = 0; i < plan.procs; i++) {
 		if (wait(&status) < 0 || status) {
 			fprintf(stderr, "fuzz: a process ended with status %#x\n", status);
 			broken = true;

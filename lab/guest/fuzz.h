@@ -3,9 +3,9 @@
  * What the parts of the fuzzer share: numbers drawn from a seed, memory with
  * an edge, and the verdict on what the kernel answered.
  *
- * An input is a function of the seed and its number, so that it can be had
- * again; only how many slices there are at the moment enters, too. Each is
- * made right first and, mostly, spoilt in a way or two.
+ * An input is a function of the numbers drawn for it (fuzz_input.h), so that it
+ * can be had again; only how many slices there are at the moment enters, too.
+ * Each is made right first and, mostly, spoilt in a way or two.
  * Its maker says what may come of it, by the documentation: "must" holds
  * the errors of which one has to come, "may" those that the moment can bring
  * (another request runs, a signal). Anything else is a bug.
@@ -22,7 +22,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/time.h>
-#include "pattern.h"
+#include "fuzz_input.h"
 
 #define MIB		(1UL << 20)
 #define NR_ERRNOS	192
@@ -58,7 +58,6 @@ struct shared {
 };
 
 static struct shared *shared;
-static uint64_t seed, input;
 static bool verbose;
 /* Has it take bad addresses for bugs: the control that it notices any. */
 static bool control;
@@ -66,19 +65,6 @@ static bool control;
 static unsigned int slow = 1;
 
 /* --- numbers -------------------------------------------------------------- */
-
-static uint64_t rng_state;
-
-static uint64_t rnd(void)
-{
-	rng_state += GOLDEN;
-	return mix(rng_state);
-}
-
-static void rnd_begin(void)
-{
-	rng_state = mix(seed * GOLDEN + input);
-}
 
 static uint64_t below(uint64_t limit)
 {
@@ -146,7 +132,7 @@ static inline struct errs make_errs(const int *list)
 #define bug(...) do {							\
 	if (__atomic_add_fetch(&shared->bugs, 1, __ATOMIC_RELAXED) > MAX_BUGS) \
 		exit(0);						\
-	printf("BUG: seed %" PRIu64 " input %" PRIu64 ": ", seed, input); \
+	printf("BUG: input %s: ", input_text(&now));			\
 	printf(__VA_ARGS__);						\
 	putchar('\n');							\
 	fflush(stdout);							\
@@ -154,7 +140,7 @@ static inline struct errs make_errs(const int *list)
 
 #define say(...) do {							\
 	if (verbose) {							\
-		printf("input %" PRIu64 ": ", input);			\
+		printf("input %s: ", input_text(&now));			\
 		printf(__VA_ARGS__);					\
 		putchar('\n');						\
 	}								\

@@ -26,6 +26,8 @@ FLAVOURS = {
     "plain": (True, ["ramslice.config"]),
     "debug": (True, ["ramslice.config", "debug.config"]),
     "research": (True, ["ramslice.config", "research.config"]),
+    "kcsan": (True, ["ramslice.config", "kcsan.config"]),
+    "coverage": (True, ["ramslice.config", "coverage.config"]),
     "debug-research": (True, ["ramslice.config", "debug.config", "research.config"]),
     "stock": (False, []),
     "unset": (True, []),

@@ -3,14 +3,23 @@
 """Feeds generated inputs to all of ramslice's interfaces in a guest, and keeps a summary.
 
 Usage: ramlab fuzz [--inputs N] [--seed N] [--first N | --resume] [--kernel FLAVOUR]
-                   [--arch arm64] [--summary FILE]
+                   [--arch arm64] [--corpus FILE] [--unguided] [--summary FILE]
+       ramlab fuzz --replay INPUT [--kernel FLAVOUR]
        ramlab fuzz --boots N [--seed N]
 
 An input is a function of the seed and its number, so that any range of numbers can be had again.
-The summary is kept after each portion, and --resume goes on where it ends. With --boots, generated
-values of ramslice= and ramslice_placement= go to the command line of so many real boots instead,
-several at a time. They boot the plain kernel, or with --kernel research the one that has all
-placement policies.
+The summary is kept after each portion, and --resume goes on where it ends.
+
+With --kernel coverage, inputs that pass two instrumented places of mm/ramslice one after the other
+as no input before go to a corpus, and half of the inputs are made from those: some of the numbers
+that they drew are changed. The summary then says what has been reached of each file, and which
+functions never were and why. The corpus is kept for the next run; given to another kernel
+(--kernel debug --corpus FILE), its inputs run there first. What goes wrong is printed with its
+input, such as 1:4711+3=9 for number 4711 of seed 1 with a 9 as its fourth draw: --replay takes it.
+
+With --boots, generated values of ramslice= and ramslice_placement= go to the command line of so
+many real boots instead, several at a time. They boot the plain kernel, or with --kernel research
+the one that has all placement policies.
 """
 
 import argparse
@@ -20,18 +29,22 @@ import datetime
 import json
 import os
 import random
+import re
 import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+from ramlab import fuzz_coverage
 from ramlab.architectures import ARCHITECTURES, NATIVE
-from ramlab.common import FLAVOURS, RAMLAB, ROOT, die, provenance, put_json, stream_vm
+from ramlab.common import CACHE, FLAVOURS, RAMLAB, ROOT, die, provenance, put_json, stream_vm
 from ramlab.kernel.images import image
 
 MIB = 1 << 20
+CORPUS = CACHE / "fuzz/corpus.json"
 PAGEBLOCK = 2 * MIB
+MAX_STEPS = 12    # as in lab/guest/fuzz_input.h
 DEFAULT_BYTES = 64 * MIB
 BOOT_MEM = 400 * MIB
 SUFFIXES = "KMGTPE"
@@ -56,14 +69,46 @@ def arguments():
     parser.add_argument("--timeout", type=float, help="seconds (default: by the number of inputs)")
     parser.add_argument("--summary", type=Path, metavar="FILE",
                         help="(default results/fuzz-FLAVOUR.json)")
+    parser.add_argument("--corpus", type=Path, metavar="FILE",
+                        help="inputs that reached new code: with --kernel coverage read, extended "
+                             f"and written (default {CORPUS}), with others run before the rest")
+    parser.add_argument("--unguided", action="store_true",
+                        help="with --kernel coverage: see what is reached, but make no inputs from "
+                             "those kept, for comparison")
+    parser.add_argument("--replay", metavar="INPUT",
+                        help="run this one input again, as it was printed: SEED:NUMBER, then "
+                             "+POSITION=VALUE for a number drawn and +POSITION~NUMBER for all from "
+                             "there on being those of another input")
     parser.add_argument("--boots", type=int, metavar="N", help="boots with generated command lines")
     args = parser.parse_args()
     if args.resume and args.first:
         parser.error("--resume knows the first input itself")
     if args.boots and args.arch != NATIVE.name:
         parser.error(f"--boots boots {NATIVE.name} only")
+    args.traced = args.kernel == "coverage"
+    if args.unguided and not args.traced:
+        parser.error("--unguided is for --kernel coverage: other kernels guide nothing")
+    if args.replay and (args.resume or args.first or args.corpus):
+        parser.error("--replay runs one input: without --resume, --first and --corpus")
+    if args.replay and not is_input(args.replay):
+        parser.error(f"--replay {args.replay} is no input: SEED:NUMBER, then at most {MAX_STEPS} "
+                     "times +POSITION=VALUE or +POSITION~NUMBER")
+    if args.replay:
+        args.inputs = 1
+    elif args.traced:
+        args.corpus = args.corpus or CORPUS
+    elif args.corpus and not args.corpus.exists():
+        parser.error(f"--corpus {args.corpus}: no such file (--kernel coverage writes one)")
     args.summary = args.summary or ROOT / f"results/fuzz-{kernel_name(args)}.json"
     return args
+
+
+def is_input(text):
+    """Whether the guest's program takes a text as an input (lab/guest/fuzz_input.h)."""
+    match = re.fullmatch(r"\d+:\d+((?:\+\d+[=~]\d+)*)", text)
+    numbers = map(int, re.findall(r"\d+", text))
+    return (bool(match) and match[1].count("+") <= MAX_STEPS
+            and all(number < 1 << 64 for number in numbers))
 
 
 def kernel_name(args):
@@ -84,10 +129,23 @@ def merge(old, new):
             answers[target].update(errors)
     both = old | new | {"first": old["first"],
                         "answers": {t: dict(e.most_common()) for t, e in answers.items()}}
+    if "rerun" in old:
+        both["rerun"] = old["rerun"] + new["rerun"]
     for name in ("inputs", "seconds", "bugs", "offlined", "woken", "geometries", "problems"):
         both[name] = old[name] + new[name]
     both["parts"] = old.get("parts", 1) + 1
     return both
+
+
+def print_reached(reached):
+    """What the summary says of coverage, for a terminal."""
+    for file, counts in [*reached["files"].items(), ("all", reached)]:
+        print(f"fuzz: {file:<16}" + "".join(
+            f" {counts[what][0]:5} of {counts[what][1]:5} {what}" for what in
+            ("sites", "lines", "functions")))
+    for file, functions in reached["never"].items():
+        for name, reason in functions.items():
+            print(f"fuzz: never reached: {file} {name}(): {reason}")
 
 
 def fuzz(args):
@@ -110,6 +168,7 @@ def fuzz(args):
     limit = args.timeout or 900 + left / 8
     subprocess.run([RAMLAB, "guest-programs", "--arch", args.arch], check=True,
                    stdout=subprocess.DEVNULL)
+    corpus = fuzz_coverage.Corpus(args.corpus, kernel.name) if args.corpus else None
     boot = "ramslice=8M" + (" kmemleak=on" if args.kernel == "debug" else "")
     command = [
         "lab/bin/ramlab", "vm", "--arch", args.arch, "--kernel", args.kernel, "--mem", args.mem,
@@ -118,33 +177,60 @@ def fuzz(args):
         f"python3 -m ramlab.guest.fuzz --inputs {left} --first {first} --seed {seed} "
         f"--processes {args.processes} --portion {args.portion} --limit {limit - 60:g}",
     ]
-    summary, status = None, None
+    summary, status, reached = None, None, {}
+    # Guests see the cache, not where the corpus may be
+    start = CACHE / f"fuzz/start-{os.getpid()}.json"
+    if corpus:
+        put_json(start, corpus.content())
+        command[-1] += f" --start {start}"
+    if args.traced:
+        command[-1] += " --trace" + ("" if args.unguided or args.replay else " --guided")
+    if args.replay:
+        command[-1] += f" --replay {shlex.quote(args.replay)}"
 
     def keep():
+        if args.replay:
+            return
         put_json(args.summary, {
             "date": now.isoformat(timespec="seconds"),
             "command": shlex.join(command),
             **provenance(kernel, kernel_name(args)),
             "status": "unfinished" if status is None else status,
             "summary": merge(before, summary) if summary else before,
+            **reached,
         })
 
     def on_json(line):
         nonlocal summary
+        if "new_edges" in line:
+            if corpus:
+                corpus.take(line)
+            return
         summary = line
+        seen = line.get("coverage")
         print(f"fuzz: {line['inputs']} of {left} inputs in {line['seconds']} s, "
-              f"{line['offlined']} slices went offline, {line['bugs']} bugs", flush=True)
+              f"{line['offlined']} slices went offline, {line['bugs']} bugs"
+              + (f", {seen['edges']} edges by {seen['kept']} inputs" if seen else ""), flush=True)
         keep()
 
-    print(f"fuzz: {left} inputs from number {first} of seed {seed}, {kernel_name(args)} kernel",
-          flush=True)
-    status = stream_vm(command, on_json)
+    what = f"input {args.replay}" if args.replay else (
+        f"{left} inputs from number {first} of seed {seed}")
+    print(f"fuzz: {what}, {kernel_name(args)} kernel", flush=True)
+    try:
+        status = stream_vm(command, on_json)
+    finally:
+        start.unlink(missing_ok=True)
+    if args.traced and corpus:
+        reached = {"reached": fuzz_coverage.report(
+            fuzz_coverage.sites(kernel), corpus.places(), fuzz_coverage.unreached_reasons())}
+        print_reached(reached["reached"])
     if not status and not (summary and summary.get("done")):
         status = 1
     keep()
+    where = "" if args.replay else f"; summary in {args.summary}"
     if status:
-        die(f"failed with status {status}; see {args.summary}", status)
-    print(f"fuzz: passed, {summary['inputs']} inputs; summary in {args.summary}")
+        die(f"failed with status {status}{where}", status)
+    print(f"fuzz: passed, {summary['inputs']} inputs{where}")
 
 
 # --- the command line ---

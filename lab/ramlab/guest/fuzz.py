@@ -5,8 +5,8 @@ behind.
 Runs in a guest beside a light load on memory. After each portion summaries are true, every
 slice wakes, none is lost, nothing has written to an offline one, and MemTotal is what it was. At
 the end it checks the loads' contents, leaks by kmemleak where the kernel has it, and slab and
-memory without an owner. Prints a line of JSON for each portion and for the whole; the status is 1
-if anything was wrong.
+memory without an owner. Prints a line of JSON for each portion and for the whole, and with --trace
+another with the inputs and edges that are new; the status is 1 if anything was wrong.
 """
 
 import argparse
@@ -165,6 +165,47 @@ def fuzzer(args, module, first, count, *more):
     return [str(word) for word in line]
 
 
+class Kept:
+    """The inputs that reached code that none had before them, and the edges that all have reached.
+    """
+
+    def __init__(self, args):
+        start = json.loads(args.start.read_text()) if args.start else {}
+        self.args = args
+        self.inputs = start.get("inputs", [])
+        self.edges = start.get("edges", [])
+        # Without edges, these inputs are the first to say what can be reached.
+        self.rerun = bool(self.inputs) and not self.edges
+        self.counts = collections.Counter()
+
+    def words(self):
+        """More arguments for the fuzzer."""
+        words = ["--trace"] if self.args.trace else []
+        for name, lines in (("kept", self.inputs), ("edges", self.edges)):
+            if lines and (self.args.trace or name == "kept"):
+                path = Path(f"/tmp/fuzz-{name}")
+                path.write_text("".join(f"{line}\n" for line in lines))
+                words += [f"--{name}", path]
+        words += ["--guided"] if self.args.guided else []
+        return words + (["--rerun"] if self.rerun else [])
+
+    def take(self, report):
+        """What a portion has found, out of its report."""
+        if not self.args.trace:
+            self.rerun = False
+            return
+        new = {name: report.pop(f"new_{name}") for name in ("kept", "edges")}
+        # Of those that ran again, some have reached nothing new this time
+        self.inputs = new["kept"] if self.rerun else self.inputs + new["kept"]
+        self.edges += new["edges"]
+        self.rerun = False
+        self.counts["cut"] += report.pop("cut")
+        self.counts["edges"] = report.pop("edges")
+        self.counts["kept"] = len(self.inputs)
+        del report["kept"]
+        print(json.dumps({"inputs": self.inputs, "new_edges": new["edges"]}), flush=True)
+
+
 def notices_bugs(args, module):
     """The control: if a bad address counts as no error, the fuzzer has to find bugs."""
     done = subprocess.run(
@@ -176,10 +217,14 @@ def notices_bugs(args, module):
     return done.returncode == 1 and "BUG: " in done.stdout
 
 
-def portion(args, module, first, count):
+def portion(args, module, first, count, kept):
     """Runs the fuzzer on some numbers; its status, and its report or None."""
+    more = kept.words() + (["--replay", args.replay] if args.replay else [])
     done = subprocess.Popen(
-        fuzzer(args, module, first, count), stdout=subprocess.PIPE, text=True, errors="replace"
+        fuzzer(args, module, first, count, *more),
+        stdout=subprocess.PIPE,
+        text=True,
+        errors="replace",
     )
     report = None
     for text in done.stdout:
@@ -209,7 +254,17 @@ def main():
         "--limit", type=float, default=3000, help="seconds after which it must have ended"
     )
     parser.add_argument("--min-slices", type=int, default=20, help="that must have gone offline")
+    parser.add_argument("--trace", action="store_true", help="note which edges inputs reach")
+    parser.add_argument(
+        "--guided", action="store_true", help="make half of the inputs from those kept"
+    )
+    parser.add_argument(
+        "--start", type=Path, metavar="FILE", help="JSON with inputs kept and edges reached before"
+    )
+    parser.add_argument("--replay", metavar="INPUT", help="run this input and no other")
     args = parser.parse_args()
+    if args.replay:
+        args.inputs, args.portion, args.min_slices = 1, 1, 0
 
     watch(args.limit)
     problems = Problems()
@@ -248,23 +303,27 @@ def main():
             "seconds": round(time.monotonic() - began),
             "problems": list(problems),
             **total,
+            **({"coverage": dict(kept.counts)} if args.trace else {}),
             "growth_kb": {name: after[name] - before[name] for name in after},
             "answers": {target: dict(errors.most_common()) for target, errors in answers.items()},
         }
 
+    kept = Kept(args)
     with rs.Device() as device:
         settings = Settings()
         if not notices_bugs(args, module):
             problems.add("the fuzzer does not notice what is not documented")
         while first < end and not problems:
             count = min(args.portion, end - first)
-            status, report = portion(args, module, first, count)
+            status, report = portion(args, module, first, count, kept)
             if status or not report:
                 problems.add(
                     f"inputs {first} to {first + count - 1} of seed {args.seed}: status {status}, "
                     f"{report['bugs'] if report else 'no report and an unknown number of'} bugs"
                 )
             first += count
+            if report:
+                kept.take(report)
             for target, errors in (report or {}).pop("answers", {}).items():
                 answers[target].update(errors)
             total.update(report or {})
@@ -285,7 +344,7 @@ def main():
                 f"{total['offlined']} slices went offline, {total['woken']} were woken: this proves"
                 " nothing"
             )
-        if not total["geometries"]:
+        if not total["geometries"] and not args.replay:
             problems.add("the geometry never changed: this proves nothing")
         harness.unload_sim()
     found = None

@@ -33,7 +33,13 @@ COUNTS = CACHE / "steps.json"
 KEEP = 8  # finished images per flavour
 # Until a build has been counted
 FIRST_STEPS = {"plain": 2150, "debug": 2200, "research": 2160, "debug-research": 2210,
-               "stock": 2116, "arm64-plain": 1064}
+               "kcsan": 2170, "coverage": 2160, "stock": 2116, "arm64-plain": 1064}
+# What make is given beside the configuration. Coverage is traced in our files alone, and vmlinux
+# has their lines, by which sites are named. The series has no word of it.
+VARIABLES = {
+    "coverage": ["KCOV_INSTRUMENT=$(if $(filter mm/ramslice,$(obj)),y)",
+                 "CFLAGS_KCOV=-fsanitize-coverage=trace-pc -g1"],
+}
 REPRODUCIBLE = {
     "SOURCE_DATE_EPOCH": "1735689600",
     "KBUILD_BUILD_TIMESTAMP": "2025-01-01",
@@ -90,6 +96,8 @@ def key(source, flavour, arch=NATIVE):
     add("compiler", subprocess.check_output([compiler(arch), "--version"]))
     for path in fragments(flavour, arch):
         add(path.name, path.read_bytes())
+    for variable in VARIABLES.get(flavour, ()):
+        add("variable", variable.encode())
     if FLAVOURS[flavour][0]:
         for path in series():
             if not path.exists() or any(map(is_built, files_of(path))):
@@ -157,7 +165,7 @@ def build(source, flavour, arch, store):
     expected = read_counts().get(kind) or (first if cold or wide else 60)
     log = CACHE / "logs" / f"kernel-{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = make(tree, objects, arch.boots, "modules", arch=arch)
+    command = make(tree, objects, *VARIABLES.get(flavour, ()), arch.boots, "modules", arch=arch)
     steps, seconds = progress.build(command, f"kernel {name}", log, expected, REPRODUCIBLE)
     put_json(COUNTS, read_counts() | {kind: steps})
 
