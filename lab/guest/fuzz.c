@@ -19,6 +19,7 @@
 #include <unistd.h>
 #include "fuzz_coverage.h"
 #include "fuzz_files.h"
+#include "fuzz_memory.h"
 #include "fuzz_request.h"
 
 #define MAX_PROCS	16
@@ -140,14 +141,14 @@ static void fuzz_race(void)
 
 /* Of a thousand inputs. What is costly is rare; what nearly works, common. */
 static const unsigned int weights[NR_TARGETS] = {
-	[T_INFO] = 80, [T_ZONE] = 80, [T_SNAPSHOT] = 110, [T_REQUEST_BAD] = 180, [T_DRY_RUN] = 14,
+	[T_INFO] = 75, [T_ZONE] = 75, [T_SNAPSHOT] = 110, [T_REQUEST_BAD] = 175, [T_DRY_RUN] = 14,
 	[T_EMPTY] = 18,
-	[T_WAKE] = 16, [T_OTHER_IOCTL] = 40, [T_READ] = 60, [T_POLL] = 40, [T_FILE] = 30,
+	[T_WAKE] = 16, [T_OTHER_IOCTL] = 40, [T_READ] = 60, [T_POLL] = 36, [T_FILE] = 30,
 	[T_RACE] = 12,
 	[T_SLICE_BYTES] = 40, [T_PRICE] = 60, [T_SYSFS] = 20, [T_CMD_BAD] = 70, [T_CMD] = 10,
 	[T_DEBUGFS] = 14,
-	[T_DEBUGFS_WRITE] = 10, [T_PARAMETER] = 14, [T_MODULE] = 2, [T_PAGES] = 40,
-	[T_SETTING] = 40,
+	[T_DEBUGFS_WRITE] = 10, [T_PARAMETER] = 14, [T_MODULE] = 6, [T_PAGES] = 40,
+	[T_SETTING] = 40, [T_MEMORY] = 15,
 };
 
 static void make_input(const struct input *input)
@@ -189,6 +190,8 @@ static void make_input(const struct input *input)
 		return fuzz_pages();
 	case T_SETTING:
 		return fuzz_setting();
+	case T_MEMORY:
+		return fuzz_memory();
 	case T_SLICE_BYTES:
 		return fuzz_slice_bytes();
 	case T_PRICE:
@@ -299,7 +302,11 @@ static void print_json(void)
 		printf(", ");
 	}
 	printf("\"rerun\": %u, ", plan.rerun ? coverage->nr_known : 0);
-	printf("\"bugs\": %" PRIu64 ", \"offlined\": %" PRIu64 ", \"woken\": %" PRIu64
+	printf("\"reasons\": {");
+	for (e = 0; e < RAMSLICE_NR_REASONS; e++, comma = ", ")
+		printf("%s\"%d\": %" PRIu64, comma, e, shared->reasons[e]);
+	comma = "";
+	printf("}, \"bugs\": %" PRIu64 ", \"offlined\": %" PRIu64 ", \"woken\": %" PRIu64
 	       ", \"geometries\": %" PRIu64 ", \"answers\": {",
 	       shared->bugs, shared->offlined, shared->woken, shared->geometries);
 	for (t = 0; t < NR_TARGETS; t++) {
@@ -328,6 +335,7 @@ int main(int argc, char **argv)
 		{ "slow", required_argument, NULL, 'w' },
 		{ "kept", required_argument, NULL, 'k' },
 		{ "edges", required_argument, NULL, 'e' },
+		{ "file", required_argument, NULL, 'i' },
 		{ "replay", required_argument, NULL, 'r' },
 		{ "trace", no_argument, NULL, 't' },	     { "guided", no_argument, NULL, 'g' },
 		{ "rerun", no_argument, NULL, 'a' },
@@ -360,6 +368,9 @@ int main(int argc, char **argv)
 			break;
 		case 'w':
 			slow = strtoul(optarg, NULL, 0);
+			break;
+		case 'i':
+			file_path = optarg;
 			break;
 		case 'k':
 			read_kept(optarg);
@@ -399,7 +410,7 @@ int main(int argc, char **argv)
 	    (plan.guided && !plan.tracing)) {
 		fprintf(stderr,
 			"usage: fuzz --module FILE.ko [--seed N] [--first N] [--count N] "
-			"[--processes N] [--slow N] [--trace [--guided] [--edges FILE]] "
+			"[--processes N] [--slow N] [--file FILE] [--trace [--guided] [--edges FILE]] "
 			"[--kept FILE [--rerun]] [--replay INPUT] [--control] [--verbose]\n");
 		return 2;
 	}

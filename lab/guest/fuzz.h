@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/time.h>
+#include <linux/ramslice.h>
 #include "fuzz_input.h"
 
 #define MIB		(1UL << 20)
@@ -34,7 +35,7 @@ enum target {
 	T_READ, T_POLL, T_FILE,
 	T_RACE, T_SLICE_BYTES, T_PRICE, T_SYSFS, T_CMD_BAD, T_CMD, T_DEBUGFS, T_DEBUGFS_WRITE,
 	T_PARAMETER, T_MODULE,
-	T_PAGES, T_SETTING, T_VERIFY, NR_TARGETS
+	T_PAGES, T_SETTING, T_VERIFY, T_MEMORY, NR_TARGETS
 };
 
 static const char * const target_names[NR_TARGETS] = {
@@ -44,7 +45,7 @@ static const char * const target_names[NR_TARGETS] = {
 	"sysfs slice_bytes", "sysfs price",
 	"sysfs other", "debugfs cmd, invalid", "debugfs cmd", "debugfs read", "debugfs write",
 	"module parameter",
-	"module", "ioctl pages", "settings", "debugfs verify",
+	"module", "ioctl pages", "settings", "debugfs verify", "memory",
 };
 
 /* Of all processes. */
@@ -54,7 +55,10 @@ struct shared {
 	uint64_t offlined;
 	uint64_t woken;
 	uint64_t geometries;
+	/* How requests that were carried out ended, by enum ramslice_reason. */
+	uint64_t reasons[RAMSLICE_NR_REASONS];
 	bool loading;
+	bool block;
 };
 
 static struct shared *shared;

@@ -20,8 +20,8 @@
 #include "fuzz_input.h"
 
 #define KCOV_FILE	"/sys/kernel/debug/kcov"
-/* Places that one input can pass until the rest is not seen. */
-#define MAX_TRACE	(1U << 18)
+/* Places that one input can pass until the rest is not seen: a request looks at many pages. */
+#define MAX_TRACE	(1U << 21)
 /* A power of two, several times what there are. */
 #define MAX_EDGES	(1U << 17)
 #define MAX_KEPT	4096

@@ -236,6 +236,10 @@ static void fuzz_setting(void)
 		  { "10000", "60000\n", "3600000" },
 		  { "0", "99", "3600001", "4294967296", "1e3", "-1", "0x100" },
 		  { EINVAL, ERANGE } },
+		{ SYSFS "scan_ppm",
+		  { "0", "1", "1000\n", "100000" },
+		  { "1000001", "4294967296", "-1", "1e3", "0x10", "\n" },
+		  { EINVAL, ERANGE } },
 		{ DEBUGFS "migrate_batch",
 		  { "1", "128", "512\n", "0" },
 		  { "many", "-", "1.5" },
@@ -254,8 +258,8 @@ static void fuzz_setting(void)
 		  { "4294967296", "-1", "1.5", "0x10", "many", "\n" },
 		  { EINVAL, ERANGE } },
 	};
-	unsigned int pick = below(is_research ? 5 : 4), nr = 0;
-	unsigned int which = is_research && pick > 2 ? pick + 1 : pick;
+	unsigned int pick = below(is_research ? 6 : 5), nr = 0;
+	unsigned int which = is_research && pick > 3 ? pick + 1 : pick;
 	bool good = !one_in(3);
 	const char * const *words = good ? settings[which].good : settings[which].bad;
 	/* Strict mode wants a kernel that can split, nothing off, and memory for it; a signal may
@@ -285,7 +289,8 @@ static void fuzz_setting(void)
 static void fuzz_sysfs(void)
 {
 	static const char * const readable[] = {
-		"enabled", "power_driver", "slice_bytes", "price/drop_page", "price/unreclaimable",
+		"enabled", "power_driver", "slice_bytes", "clock_khz", "placement/policies",
+		"price/drop_page", "price/unreclaimable",
 	};
 	struct errs must = {}, may = ERRS(EFAULT, EINVAL, EOVERFLOW);
 	const char *name = PICK(readable);

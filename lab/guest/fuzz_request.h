@@ -148,6 +148,8 @@ static void check_outcome(const struct ramslice_request *in, const struct ramsli
 		bug("request: op %u flags %x moved something", in->op, in->flags);
 	if (out->last_id != ~0U && out->last_id >= MAX_ROWS)
 		bug("request: op %u: last_id %u", in->op, out->last_id);
+	if (out->reason < RAMSLICE_NR_REASONS && !dry)
+		__atomic_add_fetch(&shared->reasons[out->reason], 1, __ATOMIC_RELAXED);
 	if (!dry)
 		__atomic_add_fetch(is_waking(in) ? &shared->woken : &shared->offlined, out->nr_done,
 				   __ATOMIC_RELAXED);
@@ -163,12 +165,16 @@ static void fuzz_request(enum target t)
 	struct errs may = {};
 	struct form form;
 	int fd, err, tries = 20;
+	bool patient;
 
 	req.op = t == T_WAKE || (t == T_REQUEST_BAD && one_in(3)) ?
 		 (one_in(4) ? RAMSLICE_OP_ONLINE_ALL : RAMSLICE_OP_ONLINE) : PICK(emptying);
-	req.budget = one_in(2) ? RAMSLICE_UNLIMITED : rnd() >> below(64);
-	req.max_slices = one_in(8) ? RAMSLICE_ALL_SLICES : 1 + below(3);
-	req.deadline_ms = one_in(10) ? 0 : (1 + below(40)) * slow;
+	req.budget = one_in(3) ? rnd() >> below(64) : RAMSLICE_UNLIMITED;
+	/* What is free goes at once, and leaves little awake for what comes after */
+	req.max_slices = one_in(req.op == RAMSLICE_OP_OFFLINE_FREE ? 2 : 8) ?
+			 RAMSLICE_ALL_SLICES : 1 + below(3);
+	/* Most end it early, at any step; some leave time to move pages */
+	req.deadline_ms = one_in(10) ? 0 : (1 + below(one_in(6) ? 1000 : 40)) * slow;
 	if (req.op == RAMSLICE_OP_OFFLINE || req.op == RAMSLICE_OP_ONLINE)
 		req.id = below(hint_ids + 1);
 	else if (one_in(3))
@@ -185,6 +191,7 @@ static void fuzz_request(enum target t)
 		if (one_in(3))
 			spoil_request(&req);
 	}
+	patient = one_in(2);
 	form = hand_in(&req, sizeof(req), REQUEST_MIN);
 	in = req;
 	request_errors(&req, &form.must, &may);
@@ -193,7 +200,7 @@ static void fuzz_request(enum target t)
 		add_err(&may, ENOENT);
 	fd = some_fd(true, &form.must);
 	do {
-		interrupt_every(20000 + below(80000));
+		interrupt_every(patient ? 1000000 : 20000 + below(80000));
 		err = try_ioctl(fd, RAMSLICE_IOC_REQUEST, form.place.p);
 		interrupt_every(0);
 		/* One request at a time: the others had better wait, or little would happen */

@@ -129,6 +129,10 @@ def merge(old, new):
             answers[target].update(errors)
     both = old | new | {"first": old["first"],
                         "answers": {t: dict(e.most_common()) for t, e in answers.items()}}
+    # Summaries of earlier versions have neither
+    if "reasons" in old:
+        both["reasons"] = dict(collections.Counter(old["reasons"]) +
+                               collections.Counter(new["reasons"]))
     if "rerun" in old:
         both["rerun"] = old["rerun"] + new["rerun"]
     for name in ("inputs", "seconds", "bugs", "offlined", "woken", "geometries", "problems"):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ramlab.common import ROOT, put_json
 
 FOLDER = "mm/ramslice/"
-CALL = "<__sanitizer_cov_trace_pc>"
+CALL = "call.*<__sanitizer_cov_trace_pc>"
 REASONS = ROOT / "lab/ramlab/fuzz_unreached.toml"
 # Inputs that are handed on; the last ones, which build on those before.
 MOST_KEPT = 2000
@@ -66,18 +66,16 @@ def low_half(address):
 
 def site_addresses(vmlinux):
     """Where calls of the tracer return to, which is what it notes."""
-    process = subprocess.Popen(["objdump", "-d", "--no-show-raw-insn", vmlinux],
-                               stdout=subprocess.PIPE, text=True)
-    found, called = [], False
-    for line in process.stdout:
-        if called and (match := re.match(r"\s*([0-9a-f]+):", line)):
-            found.append(int(match[1], 16))
-            called = False
-        elif CALL in line and "call" in line:
-            called = True
-    if process.wait():
-        raise subprocess.CalledProcessError(process.returncode, "objdump")
-    return found
+    code = subprocess.Popen(["objdump", "-d", "--no-show-raw-insn", vmlinux],
+                            stdout=subprocess.PIPE)
+    # Millions of lines, of which a few thousand matter
+    calls = subprocess.run(["grep", "-A1", CALL], stdin=code.stdout, stdout=subprocess.PIPE,
+                           text=True, check=True).stdout.splitlines()
+    code.stdout.close()
+    if code.wait():
+        raise subprocess.CalledProcessError(code.returncode, "objdump")
+    return [int(after.split(":")[0], 16) for call, after in zip(calls, calls[1:])
+            if re.search(CALL, call)]
 
 
 def frames(vmlinux, addresses):

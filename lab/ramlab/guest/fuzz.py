@@ -29,9 +29,16 @@ SLACK_KB = 8 << 10
 # What else may have another value afterwards; strict mode changes only while everything is awake
 SETTINGS = [
     rs.SYSFS / name
-    for name in ("strict", "driver_timeout_ms", "placement/policy", "placement/low_slices")
+    for name in (
+        "strict",
+        "driver_timeout_ms",
+        "scan_ppm",
+        "placement/policy",
+        "placement/low_slices",
+    )
 ]
 SETTINGS.append(rs.DEBUGFS / "ramslice/migrate_batch")
+SETTINGS.append(Path("/proc/sys/vm/nr_hugepages"))
 
 
 class Problems(list):
@@ -159,7 +166,9 @@ def fuzzer(args, module, first, count, *more):
         "--module",
         module,
         "--slow",
-        10 if os.environ.get("RAMSLICE_FLAVOUR") == "debug" else 1,
+        10 if os.environ.get("RAMSLICE_FLAVOUR") in ("debug", "kcsan") else 1,
+        "--file",
+        args.file,
         *more,
     ]
     return [str(word) for word in line]
@@ -275,6 +284,8 @@ def main():
     log = harness.KernelLog()
     harness.load_sim()
     module = module_file()
+    args.file = Path(folder) / "fuzz-file"
+    args.file.write_bytes(bytes(16 << 20))
     loads = [
         Load("anon", 40, "--pause-ms", 100),
         Load("file", 24, "--pause-ms", 100, folder=folder),
@@ -289,6 +300,7 @@ def main():
 
     total = collections.Counter()
     answers = collections.defaultdict(collections.Counter)
+    reasons = collections.Counter()
     began = time.monotonic()
     first, end, before, after = args.first, args.first + args.inputs, None, {}
 
@@ -305,6 +317,7 @@ def main():
             **total,
             **({"coverage": dict(kept.counts)} if args.trace else {}),
             "growth_kb": {name: after[name] - before[name] for name in after},
+            "reasons": {reason: n for reason, n in reasons.most_common() if n},
             "answers": {target: dict(errors.most_common()) for target, errors in answers.items()},
         }
 
@@ -326,6 +339,8 @@ def main():
                 kept.take(report)
             for target, errors in (report or {}).pop("answers", {}).items():
                 answers[target].update(errors)
+            for number, times in (report or {}).pop("reasons", {}).items():
+                reasons[rs.REASONS[int(number)]] += times
             total.update(report or {})
             settings.restore(device, problems)
             if found := violations(log):
