@@ -290,14 +290,17 @@ static void fuzz_sysfs(void)
 {
 	static const char * const readable[] = {
 		"enabled", "power_driver", "slice_bytes", "clock_khz", "placement/policies",
-		"price/drop_page", "price/unreclaimable",
+		"price",
 	};
 	struct errs must = {}, may = ERRS(EFAULT, EINVAL, EOVERFLOW);
 	const char *name = PICK(readable);
 	struct text t = {};
 	char path[128];
 
-	snprintf(path, sizeof(path), SYSFS "%s", name);
+	if (!strcmp(name, "price"))
+		snprintf(path, sizeof(path), SYSFS "price/%s", PICK(prices));
+	else
+		snprintf(path, sizeof(path), SYSFS "%s", name);
 	if (one_in(2)) {
 		judge(T_SYSFS, read_about(path, true), &must, &may, name);
 		return;

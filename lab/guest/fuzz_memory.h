@@ -2,7 +2,8 @@
 /*
  * Uses of memory, by which mm calls ramslice: allocations of every size that
  * wake slices, readahead that recycles page cache, pages of the hugetlb pool,
- * and memory that goes offline by hotplug. All of it is given back at once.
+ * and memory that goes offline by hotplug. All but the pool is given back at
+ * once.
  */
 #ifndef FUZZ_MEMORY_H
 #define FUZZ_MEMORY_H
@@ -16,7 +17,9 @@
 #define BLOCKS		"/sys/devices/system/memory/"
 /* All processes at once leave most of the guest's memory to its loads. */
 #define MOST_MIB	8
-#define MAX_BLOCKS	64
+#define LARGE_MIB	64
+/* A guest of 1 GiB has eight */
+#define MAX_BLOCKS	10
 
 /* A file on a disk, of twice MOST_MIB; NULL: there is none. */
 static const char *file_path;
@@ -49,7 +52,8 @@ static int write_word(const char *path, const char *word)
 /* Memory of this process alone, or of a file in memory, in pages small or large. */
 static int use_memory(bool shared_file, bool huge)
 {
-	size_t len = (1 + below(MOST_MIB)) * MIB;
+	/* The thread that wakes memory ahead of need can follow small uses alone */
+	size_t len = (1 + below(one_in(4) ? LARGE_MIB : MOST_MIB)) * MIB;
 	int fd = shared_file ? memfd_create("fuzz", MFD_CLOEXEC) : -1, err = 0;
 	void *p;
 
@@ -90,15 +94,13 @@ static int read_file(void)
 	return err;
 }
 
-/* Changes the pool of huge pages, which others may do at the same time. */
+/* Changes the pool of huge pages, which is there until the next such input. */
 static int resize_pool(void)
 {
 	char word[24];
-	int err;
 
-	snprintf(word, sizeof(word), "%lu", 1 + below(6));
-	err = write_word(POOL, word);
-	return err ? err : write_word(POOL, "0");
+	snprintf(word, sizeof(word), "%lu", below(7));
+	return write_word(POOL, word);
 }
 
 /* Takes a block of memory offline, if that can be done soon, and has it back. */
@@ -124,36 +126,43 @@ static int cycle_block(void)
 
 static void fuzz_memory(void)
 {
-	/* No such block; one that holds what cannot move */
-	struct errs must = {}, may = ERRS(ENOMEM, EINTR, EAGAIN, EBUSY, ENOENT, EINVAL);
+	static const char * const figures[] = {
+		"/proc/meminfo", "/proc/zoneinfo", "/sys/devices/system/node/node0/meminfo",
+	};
+	/* No such block; one that holds what cannot move; a bad address */
+	struct errs must = {}, may = ERRS(ENOMEM, EINTR, EAGAIN, EBUSY, ENOENT, EINVAL, EFAULT);
 	const char *what;
 	int err;
 
 	if (!one_in(3))
 		leave_little_awake();
-	switch (below(8)) {
+	switch (below(9)) {
 	case 0:
+		what = "figures";
+		err = read_about(PICK(figures), false);
+		break;
 	case 1:
+	case 2:
 		what = "anonymous";
 		err = use_memory(false, one_in(2));
 		break;
-	case 2:
+	case 3:
 		what = "shared";
 		err = use_memory(true, one_in(2));
 		break;
-	case 3:
 	case 4:
 	case 5:
+	case 6:
 		what = "file";
 		err = file_path ? read_file() : 0;
 		break;
-	case 6:
+	case 7:
 		what = "huge pages";
 		err = resize_pool();
 		break;
 	default:
 		what = "block";
-		err = one_in(4) ? cycle_block() : 0;
+		err = one_in(2) ? cycle_block() : 0;
 	}
 	judge(T_MEMORY, err, &must, &may, what);
 }

@@ -183,7 +183,7 @@ static void fuzz_request(enum target t)
 		req.flags = below(8) | (one_in(4) ? RAMSLICE_REQ_AUTO_CACHE : 0) |
 			    (t == T_DRY_RUN || t == T_REQUEST_BAD ? RAMSLICE_REQ_DRY_RUN : 0) |
 			    /* Few, and all of them come back: the guest lives on what is left */
-			    (req.max_slices <= 3 && one_in(32) ? RAMSLICE_REQ_HOLD : 0);
+			    (req.max_slices <= 3 && one_in(8) ? RAMSLICE_REQ_HOLD : 0);
 	else if (req.op == RAMSLICE_OP_ONLINE_ALL && one_in(2))
 		req.flags = RAMSLICE_REQ_HOLD;
 	if (t == T_REQUEST_BAD) {

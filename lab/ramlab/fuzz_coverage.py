@@ -6,7 +6,9 @@ the other. Sites belong to the innermost function of ours that they were compile
 functions that the compiler has merged into others are told apart.
 """
 
+import fnmatch
 import json
+import os
 import re
 import subprocess
 import tomllib
@@ -16,6 +18,8 @@ from ramlab.common import ROOT, put_json
 
 FOLDER = "mm/ramslice/"
 CALL = "call.*<__sanitizer_cov_trace_pc>"
+HEADERS = "(headers)"
+UNKNOWN = "not looked at"
 REASONS = ROOT / "lab/ramlab/fuzz_unreached.toml"
 # Inputs that are handed on; the last ones, which build on those before.
 MOST_KEPT = 2000
@@ -91,7 +95,7 @@ def frames(vmlinux, addresses):
             found.append([])
             continue
         file, number = next(lines).split(" ")[0].rsplit(":", 1)
-        found[-1].append((line, file, int(number) if number.isdigit() else 0))
+        found[-1].append((line, os.path.normpath(file), int(number) if number.isdigit() else 0))
     return found
 
 
@@ -107,17 +111,21 @@ def sites(kernel):
     init = range(symbol(kernel, "_sinittext"), symbol(kernel, "_einittext"))
     found = {}
     for address, stack in zip(addresses, frames(vmlinux, addresses), strict=True):
-        ours = next(((function, file.split(FOLDER)[-1], line) for function, file, line in stack
-                     if FOLDER in file), None)
-        if ours:
-            function, file, line = ours
-            found[low_half(address)] = Site(file, function, line, address in init)
+        # What the compiler traces to no file of ours is of a header: trace events, above all
+        found[low_half(address)] = Site(*next(
+            ((file.split(FOLDER)[-1], function, line) for function, file, line in stack
+             if FOLDER in file), (HEADERS, stack[-1][0], stack[-1][2])), address in init)
     return found
 
 
 def unreached_reasons():
-    """{function: why no input reaches it}, by hand."""
+    """{function, or pattern of some: why no input reaches it}, by hand."""
     return tomllib.loads(REASONS.read_text())["unreached"]
+
+
+def reason_of(name, reasons):
+    return next((reason for pattern, reason in reasons.items()
+                 if fnmatch.fnmatchcase(name, pattern)), UNKNOWN)
 
 
 def count(found, places):
@@ -142,7 +150,7 @@ def report(found, places, reasons):
         functions -= {site.function for place, site in running.items()
                       if site.file == file and place in places}
         if functions:
-            never[file] = {name: reasons.get(name, "not looked at") for name in sorted(functions)}
+            never[file] = {name: reason_of(name, reasons) for name in sorted(functions)}
     return {
         **count(running, places),
         "files": {file: count({place: site for place, site in running.items()

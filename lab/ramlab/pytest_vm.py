@@ -25,6 +25,7 @@ MARKERS = (
     "vm(kernel, mem, append, ...): runs in a virtual machine; see ramlab.pytest_vm",
     "slow: takes longer than a test should; make test-long runs it",
     "debug: needs the kernel with checkers (set by @vm)",
+    "kcsan: needs the kernel that looks for data races (set by @vm)",
     "research: needs the kernel with the research policies (set by @vm)",
     "stock: runs on one of Debian's own kernels (set by @vm)",
     "never_rerun: a failure is no matter of timing: --rerun-unsteady leaves it alone",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Builds a flavour of the kernel (plain, debug, stock) into the cache, unless it is there already.
+"""Builds a flavour of the kernel (plain, debug, kcsan) into the cache, unless it is there already.
 
 Usage: ramlab kernel [--arch arm64] [--path | --source | --aside DIRECTORY] [FLAVOUR...]
   --arch    another architecture than this machine's, by cross compiler

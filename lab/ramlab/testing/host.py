@@ -36,7 +36,7 @@ class GuestTest(pytest.Item):
         if machine:
             self.add_marker(pytest.mark.xdist_group(name=machine.key()))
             kind = "stock" if machine.kernel.startswith(STOCK) else machine.kernel
-            if kind in ("stock", "debug", "research"):
+            if kind in ("stock", "debug", "research", "kcsan"):
                 self.add_marker(kind)
             if machine.kernel in SECOND_BASES or machine.slow:
                 self.add_marker("slow")

@@ -65,6 +65,13 @@ def test_loads_keep_their_contents_with_checkers(dose):
     run(dose)
 
 
+@pytest.mark.slow
+@vm(kernel="kcsan", mem="2G", disk="2G", append="ramslice=32M")
+@pytest.mark.parametrize("lru", ["classic", "mglru"])
+def test_loads_keep_their_contents_without_data_races(lru):
+    run(Dose(seconds=40, share=0.2), lru=lru)
+
+
 @pytest.mark.parametrize("seconds, turn_s", [
     pytest.param(15, 6, id="short"),
     pytest.param(40, 12, id="full", marks=pytest.mark.slow),

@@ -10,12 +10,15 @@ SOURCE = Path(__file__).resolve().parents[3] / "kernel/files/mm/ramslice"
 UNIT_TESTS = "kunit.enable=1 kunit.filter_glob=ramslice*"
 # Tests run at boot, and other modules' tests after it: a boot with checkers takes a minute
 CHECKED = vm(kernel="debug", mem="1G", append=f"ramslice=16M movablecore=512M {UNIT_TESTS}")
+RACES = vm(kernel="kcsan", mem="1G", append=f"ramslice=16M movablecore=512M {UNIT_TESTS}",
+           slow=True)
 RESEARCH = vm(kernel="research", mem="2G", append=f"ramslice=32M {UNIT_TESTS}")
 
 
 @vm(mem="1G", append=UNIT_TESTS, slow=True)
 @CHECKED
 @RESEARCH
+@RACES
 @vm(arch="arm64", mem="1G", append=UNIT_TESTS, slow=True)
 def test_every_kunit_suite_passes():
     dev.debugfs()
