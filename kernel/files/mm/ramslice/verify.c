@@ -76,6 +76,7 @@ static void ramslice_verify_slice(struct ramslice_verdict *v, u32 id)
 {
 	const struct ramslice_slice *s = &ramslice_slices[id];
 	u32 sum[RAMSLICE_NR_COUNTERS] = {}, nr_blocking = 0;
+	bool whole = true;
 	unsigned long pfn;
 	unsigned int n, c;
 
@@ -83,8 +84,10 @@ static void ramslice_verify_slice(struct ramslice_verdict *v, u32 id)
 		struct page *page = pfn_to_online_page(pfn);
 		const struct ramslice_block *b;
 
-		if (!page)
+		if (!page) {
+			whole = false;
 			continue;
+		}
 		b = ramslice_block(pfn);
 		for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
 			sum[c] += b->count[c];
@@ -95,6 +98,9 @@ static void ramslice_verify_slice(struct ramslice_verdict *v, u32 id)
 		    RAMSLICE_REASON_NONE)
 			ramslice_verify_block(v, page_zone(page), pfn);
 	}
+	/* Hotplug takes memory out first, and has the table made again after that */
+	if (!whole)
+		return;
 	for (c = 0; c < RAMSLICE_NR_COUNTERS; c++)
 		ramslice_report(v, "slice", id, c, s->count[c], sum[c]);
 	ramslice_report(v, "slice", id, c, s->nr_blocking, nr_blocking);
