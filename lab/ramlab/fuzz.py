@@ -86,6 +86,8 @@ def arguments():
     if args.boots and args.arch != NATIVE.name:
         parser.error(f"--boots boots {NATIVE.name} only")
     args.traced = args.kernel == "coverage"
+    if args.traced and args.arch != NATIVE.name:
+        parser.error(f"--kernel coverage names what it reached on {NATIVE.name} only")
     if args.unguided and not args.traced:
         parser.error("--unguided is for --kernel coverage: other kernels guide nothing")
     if args.replay and (args.resume or args.first or args.corpus):
