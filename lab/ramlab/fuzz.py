@@ -199,7 +199,7 @@ def fuzz(args):
             return
         put_json(args.summary, {
             "date": now.isoformat(timespec="seconds"),
-            "command": shlex.join(command),
+            "command": shlex.join(command).replace(str(CACHE), "$RAMSLICE_CACHE"),
             **provenance(kernel, kernel_name(args)),
             "status": "unfinished" if status is None else status,
             "summary": merge(before, summary) if summary else before,
