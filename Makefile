@@ -17,7 +17,7 @@ help: ## Shows this list
 	@echo
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: demo demo-stock test test-long test-arm64 check soak case shell series
+.PHONY: demo demo-stock test test-long test-arm64 check fuzz soak case shell series
 .PHONY: bench bench-check bench-energy bench-governor bench-placement bench-all
 demo: setup ## Shows slices being emptied and powered off, in a virtual machine
 	@lab/bin/ramlab demo
@@ -36,6 +36,9 @@ test-arm64: setup ## Runs the crates' tests as programs for aarch64, by QEMU's u
 
 check: setup ## Checks style and spelling: Rust, kernel, shell, Python, English
 	@lab/bin/ramlab check
+
+fuzz: setup ## Feeds generated inputs to the kernel, guided by what they reach
+	@lab/bin/ramlab fuzz --kernel coverage
 
 soak: setup ## Stresses the debug kernel for half an hour and keeps a summary
 	@lab/bin/ramlab soak

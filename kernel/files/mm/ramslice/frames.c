@@ -149,8 +149,8 @@ static unsigned long ramslice_clear_offline(struct page *page)
 }
 
 /*
- * May a page be given to the allocator? Not if a memory error struck it, or if
- * it was found to be damaged, which its reference stands for.
+ * Is it to stay out of the allocator? A memory error struck it, or it was found
+ * to be damaged, which its reference stands for.
  */
 static bool ramslice_page_stays(struct page *page)
 {
