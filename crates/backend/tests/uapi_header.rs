@@ -164,9 +164,11 @@ fn generated() -> HeaderDeclarations {
     found
 }
 
-/// The constants of all enums.
+/// The constants of all enums, and the defines that are numbers.
 fn constants(declarations: &HeaderDeclarations) -> BTreeMap<String, u64> {
-    declarations.enums.values().flatten().cloned().collect()
+    let defines = declarations.defines.iter();
+    let numbers = defines.filter_map(|(name, text)| Some((name.clone(), text.parse().ok()?)));
+    declarations.enums.values().flatten().cloned().chain(numbers).collect()
 }
 
 #[test]
