@@ -281,6 +281,8 @@ static void ramslice_read_zones(unsigned long since, unsigned long max_age,
 	bool done;
 
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
+		u32 left = U32_MAX;
+
 		do {
 			if (signal_pending(current) || ktime_get_ns() >= until_ns)
 				return;
@@ -288,8 +290,8 @@ static void ramslice_read_zones(unsigned long since, unsigned long max_age,
 			if (max_age != RAMSLICE_ANY_AGE)
 				age = max(max_age, jiffies - since + 1);
 			down_read(&ramslice_table_sem);
-			done = ramslice_scan_part(rz, age, READ_PART_NS,
-						  deadline);
+			done = ramslice_scan_part(rz, &left, age,
+						  READ_PART_NS, deadline);
 			up_read(&ramslice_table_sem);
 		} while (!done);
 	}

@@ -335,8 +335,9 @@ void ramslice_count_slice(u32 id, u32 counters[RAMSLICE_NR_COUNTERS]);
 bool ramslice_slice_stale(u32 id);
 void ramslice_glance_slice(u32 id);
 void ramslice_scan_slice(u32 id, unsigned long max_age);
-bool ramslice_scan_part(struct ramslice_zone *rz, unsigned long max_age,
-			u64 limit_ns, unsigned long deadline);
+bool ramslice_scan_part(struct ramslice_zone *rz, u32 *left,
+			unsigned long max_age, u64 limit_ns,
+			unsigned long deadline);
 bool ramslice_scan_zone(struct ramslice_zone *rz, unsigned long max_age,
 			u64 limit_ns, unsigned long deadline);
 void ramslice_forget_slice(u32 id);

@@ -364,26 +364,30 @@ unlock:
 	mutex_unlock(&s->rz->scan_mutex);
 }
 
-/* Its slices from *@next on; true if all of them were read in time. */
+/*
+ * Its slices from *@next on, *@left of them or all; true if none is left. *@left
+ * is what time did not suffice for.
+ */
 static bool ramslice_scan_from(struct ramslice_zone *rz, u32 *next,
-			       unsigned long max_age, u64 limit_ns,
+			       u32 *left, unsigned long max_age, u64 limit_ns,
 			       unsigned long deadline)
 {
 	u64 begun = local_clock();
-	u32 i, nr = rz->end_id > rz->first_id ? rz->end_id - rz->first_id : 0;
+	u32 nr = rz->end_id > rz->first_id ? rz->end_id - rz->first_id : 0;
 
-	for (i = 0; i < nr; i++) {
+	for (*left = min(*left, nr); *left; ) {
 		u32 id = READ_ONCE(*next);
 
 		if (id < rz->first_id || id >= rz->end_id)
 			id = rz->first_id;
 		WRITE_ONCE(*next, id + 1);
+		(*left)--;
 		if (ramslice_slices[id].rz != rz)
 			continue;
 		ramslice_scan_slice(id, max_age);
 		if (local_clock() - begun > limit_ns ||
 		    time_after(jiffies, deadline) || signal_pending(current))
-			return i + 1 == nr;
+			return !*left;
 		cond_resched();
 	}
 	return true;
@@ -392,6 +396,7 @@ static bool ramslice_scan_from(struct ramslice_zone *rz, u32 *next,
 /**
  * ramslice_scan_part - read some of a zone's slices
  * @rz: the zone
+ * @left: slices to look at yet, U32_MAX for all; reduced by those looked at
  * @max_age: as for ramslice_scan_slice()
  * @limit_ns: end after so much time, or a slice more
  * @deadline: jiffies; end then, too, or at a signal
@@ -399,15 +404,16 @@ static bool ramslice_scan_from(struct ramslice_zone *rz, u32 *next,
  * Goes on where it ended when it was called last.
  *
  * Context: a lock that keeps the table of slices. May sleep.
- * Return: true if all was read.
+ * Return: true if none is left.
  */
-bool ramslice_scan_part(struct ramslice_zone *rz, unsigned long max_age,
-			u64 limit_ns, unsigned long deadline)
+bool ramslice_scan_part(struct ramslice_zone *rz, u32 *left,
+			unsigned long max_age, u64 limit_ns,
+			unsigned long deadline)
 {
 	u32 *next = max_age == RAMSLICE_ANY_AGE ? &rz->scan_changed :
 						  &rz->scan_all;
 
-	return ramslice_scan_from(rz, next, max_age, limit_ns, deadline);
+	return ramslice_scan_from(rz, next, left, max_age, limit_ns, deadline);
 }
 
 /**
@@ -423,10 +429,10 @@ bool ramslice_scan_part(struct ramslice_zone *rz, unsigned long max_age,
 bool ramslice_scan_zone(struct ramslice_zone *rz, unsigned long max_age,
 			u64 limit_ns, unsigned long deadline)
 {
+	u32 id, left = U32_MAX;
 	struct ramslice_slice *s;
-	u32 id;
 
-	if (ramslice_scan_part(rz, max_age, limit_ns, deadline))
+	if (ramslice_scan_part(rz, &left, max_age, limit_ns, deadline))
 		return true;
 	for_each_zone_slice(rz, id, s) {
 		if (READ_ONCE(s->state) == RAMSLICE_ONLINE)
@@ -519,17 +525,19 @@ static void ramslice_scan(struct work_struct *work)
 						scan_work);
 	unsigned long deadline = jiffies + HZ;
 	u64 begun = local_clock(), spent;
+	u32 left = U32_MAX;
 
 	if (!READ_ONCE(ramslice_scan_ppm)) {
 		queue_delayed_work(system_unbound_wq, &rz->scan_work, HZ);
 		return;
 	}
 	down_read(&ramslice_table_sem);
-	ramslice_scan_from(rz, &rz->scan_changed, RAMSLICE_ANY_AGE,
+	ramslice_scan_from(rz, &rz->scan_changed, &left, RAMSLICE_ANY_AGE,
 			   SCAN_BURST_NS / 2, deadline);
+	left = U32_MAX;
 	spent = local_clock() - begun;
 	/* Not at once again where there is little */
-	ramslice_scan_from(rz, &rz->scan_all, SCAN_MAX_AGE,
+	ramslice_scan_from(rz, &rz->scan_all, &left, SCAN_MAX_AGE,
 			   SCAN_BURST_NS - min(spent, SCAN_BURST_NS / 2),
 			   deadline);
 	up_read(&ramslice_table_sem);
