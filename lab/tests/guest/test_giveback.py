@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Empty slices go to the host, by the power driver ramslice_report and a virtio balloon.
+
+The guest's memory is a file that the guest can open, too; RAMSLICE_GUEST_MEMORY names it. What the
+host has dropped is a hole in it: it reads as zeroes, and takes no room.
+"""
+
+import contextlib
+import errno
+import os
+import subprocess
+from pathlib import Path
+
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import MIB, PAGE, Memory, check_contents
+from ramlab.pytest_vm import vm
+
+BALLOON = "-device virtio-balloon-pci,free-page-reporting=on"
+DRIVER = Path("/sys/bus/virtio/drivers/virtio_balloon")
+# Every huge page of the host is looked at
+SAMPLE = MIB
+REPORTED = Path("/sys/module/ramslice_report/parameters/reported_pages")
+
+
+def memory_file(size, *qemu):
+    """Options of a machine whose memory is a file that the guest can open."""
+    return {
+        "mem": size,
+        "files": {"memory": size},
+        "env": {"RAMSLICE_GUEST_MEMORY": "{folder}/memory"},
+        "qemu": (
+            f"-object memory-backend-file,id=ram,size={size},mem-path={{folder}}/memory,share=on",
+            "-machine memory-backend=ram", *qemu,
+        ),
+    }
+
+
+class GivebackTest(harness.RamsliceTest):
+    """Ends with every slice online and no driver."""
+
+    def setUp(self):
+        super().setUp()
+        subprocess.run(["modprobe", "ramslice_report"], check=True)
+        self.addCleanup(subprocess.run, ["modprobe", "-r", "ramslice_report"], check=True)
+        self.memory = os.open(os.environ["RAMSLICE_GUEST_MEMORY"], os.O_RDWR)
+        self.addCleanup(os.close, self.memory)
+        self.addCleanup(self.assert_sane)
+        self.addCleanup(self.device.request, "online_all")
+
+    def held(self, number):
+        """Is anything of what the slice held still there?"""
+        size = self.device.info().slice_bytes
+        return any(any(os.pread(self.memory, PAGE, at))
+                   for at in range(number * size, (number + 1) * size, SAMPLE))
+
+    def held_bytes(self):
+        """What the host holds of all the memory."""
+        return os.stat(os.environ["RAMSLICE_GUEST_MEMORY"]).st_blocks * 512
+
+    def fill(self, number, byte=b"\xa5"):
+        """Writes to a slice behind the guest's back, so that the host holds some of it."""
+        size = self.device.info().slice_bytes
+        for at in range(number * size, (number + 1) * size, SAMPLE):
+            os.pwrite(self.memory, byte * PAGE, at)
+
+    def balloon(self):
+        return next(path.name for path in DRIVER.glob("virtio*"))
+
+    def bind(self, name, what):
+        dev.write(DRIVER / what, name)
+
+
+@vm(**memory_file("1G", BALLOON), append="ramslice=16M")
+class Reported(GivebackTest):
+    def test_the_host_drops_an_empty_slice_at_once(self):
+        number, = self.empty()
+        self.fill(number)
+        self.assertTrue(self.held(number))
+        before, held = int(dev.read(REPORTED)), self.held_bytes()
+        self.assertEqual(self.device.request("offline", id=number).status, 0)
+        self.assertFalse(self.held(number))
+        self.assertLess(self.held_bytes(), held)
+        self.assertEqual(int(dev.read(REPORTED)) - before, self.row(number).nr_pages)
+
+    def test_no_slice_that_is_off_is_held_by_the_host(self):
+        with Memory(600) as memory:
+            memory.touch()
+        nr = harness.compact(self.device)
+        self.assertGreater(nr, self.device.info().nr_slices // 2)
+        self.assertEqual([n for n in harness.ids(self.device, dev.OFFLINE) if self.held(n)], [])
+        info = self.device.info()
+        self.assertLess(self.held_bytes(), (info.nr_slices - nr) * info.slice_bytes)
+
+    def test_used_memory_is_packed_and_its_contents_stay(self):
+        with Memory(400) as memory:
+            check_contents(memory.touch().punch())
+            harness.compact(self.device)
+            self.assertEqual([n for n in harness.ids(self.device, dev.OFFLINE) if self.held(n)], [])
+            check_contents(memory)
+
+    def test_memory_comes_back_on_demand(self):
+        for _ in range(3):
+            harness.compact(self.device)
+            self.serve(500)
+
+    def test_memory_comes_back_to_callers_that_cannot_wait(self):
+        self.assertTrue(any(
+            "power driver report, atomic wake" in line
+            for line in subprocess.run(["dmesg"], capture_output=True, text=True).stdout.splitlines()
+        ))
+
+    def test_free_page_reporting_goes_on_beside_it(self):
+        """What is free and on is found by the kernel itself, two seconds later."""
+        order = Path("/sys/module/page_reporting/parameters/page_reporting_order")
+        self.assertEqual(dev.read(order), "9")
+        number, = self.empty()
+        self.fill(number)
+        # Used and freed, it counts as not reported
+        self.assertEqual(self.device.request("offline", id=number).status, 0)
+        self.assertEqual(self.device.request("online", id=number).status, 0)
+        self.fill(number)
+        self.assertTrue(harness.until(lambda: not self.held(number)))
+
+    def test_nothing_is_reported_while_the_device_is_gone(self):
+        first, second = self.empty(2)
+        self.assertEqual(self.device.request("offline", id=first).status, 0)
+        name = self.balloon()
+        self.bind(name, "unbind")
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.bind, name, "bind")
+            self.fill(second)
+            done = self.device.request("offline", id=second)
+            self.assertEqual((done.status, done.why()), (errno.EIO, "power"))
+            self.assertEqual(self.row(second).state, dev.ONLINE)
+            self.assertTrue(self.held(second))
+            # What was off before comes back all the same
+            self.assertEqual(self.device.request("online", id=first).status, 0)
+        done = self.device.request("offline", id=second, flags=dev.IGNORE_BACKOFF)
+        self.assertEqual((done.status, self.held(second)), (0, False))
+
+    def test_a_device_that_goes_waits_for_the_report_under_way(self):
+        name = self.balloon()
+        for number in self.empty(8):
+            unbind = subprocess.Popen(["sh", "-c", f"echo {name} >{DRIVER}/unbind"])
+            status = self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF).status
+            self.assertIn(status, (0, errno.EIO))
+            self.assertEqual(unbind.wait(), 0)
+            self.bind(name, "bind")
+
+
+@vm(**memory_file("1G"), append="ramslice=16M")
+class WithoutDevice(GivebackTest):
+    def test_slices_stay_and_keep_their_contents(self):
+        number, = self.empty()
+        done = self.device.request("offline", id=number)
+        self.assertEqual((done.status, done.why()), (errno.EIO, "power"))
+        self.assertEqual(self.row(number).state, dev.ONLINE)
+        with Memory(harness.meminfo()["MemAvailable"] // 1024 - 60) as memory:
+            check_contents(memory.touch())
+
+
+class ContentsTest(GivebackTest):
+    """Contents after a report are up to the host; allocations get what they must all the same."""
+
+    def check(self):
+        harness.compact(self.device)
+        offline = harness.ids(self.device, dev.OFFLINE)
+        self.assertTrue(offline)
+        for number in offline[::3]:
+            self.fill(number, os.urandom(1))
+        with Memory(harness.meminfo()["MemAvailable"] // 1024 - 60) as memory:
+            self.assertIsNone(memory.touch().wrong_at())
+
+
+# With init_on_free, small anonymous pages are zero only if free ones were
+@vm(**memory_file("512M", BALLOON), append="ramslice=16M init_on_free=1")
+class Zeroed(ContentsTest):
+    def test_what_the_host_leaves_behind_is_not_seen(self):
+        self.check()
+
+
+# The kernel negotiates the value of free pages with the host, and QEMU then ignores reports
+@vm(**memory_file("640M", BALLOON), append="ramslice=16M page_poison=on", kernel="debug")
+class Poisoned(ContentsTest):
+    def test_a_host_that_drops_reports_costs_nothing_but_memory(self):
+        log = harness.KernelLog()
+        self.addCleanup(log.close)
+        number, = self.empty()
+        self.fill(number)
+        self.assertEqual(self.device.request("offline", id=number).status, 0)
+        self.assertTrue(self.held(number))
+        self.check()
+        self.assertEqual([line for line in log.lines() if "pagealloc" in line], [])
+
+
+@vm(**memory_file("1G", BALLOON), append="ramslice=2M")
+class SmallSlices(GivebackTest):
+    CYCLES = 300
+
+    def test_cycles_of_off_and_wake_change_no_contents(self):
+        with Memory(300) as memory:
+            memory.touch().punch()
+            for _ in range(self.CYCLES // 100):
+                for number in self.empty(100):
+                    self.assertIn(self.device.request("offline", id=number).status,
+                                  (0, errno.EAGAIN))
+                self.assertGreater(len(harness.ids(self.device, dev.OFFLINE)), 50)
+                self.assertEqual(self.device.request("online_all").status, 0)
+            check_contents(memory)
+
+
+@vm(**memory_file("2560M", BALLOON), append="ramslice=512M")
+class LargeSlices(GivebackTest):
+    def test_half_a_gibibyte_is_one_report(self):
+        number, = self.empty()
+        self.fill(number)
+        self.assertEqual(self.device.request("offline", id=number).status, 0)
+        self.assertFalse(self.held(number))
+        self.serve(1500)
