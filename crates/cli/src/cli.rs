@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::GlobalOptions;
 use crate::commands::{
-    census, compact, completions, doctor, energy, explain, guard, man, map, offline, online,
-    slices, status, top,
+    census, compact, completions, doctor, energy, explain, giveback, guard, man, map, offline,
+    online, slices, status, top,
 };
 use crate::context::CommandContext;
 use crate::exit::ExitStatus;
@@ -40,6 +40,7 @@ Examples:
   ramslice compact --budget 2M       pack, spending at most 200 million cycles
   ramslice offline 64-71,80          switch these slices off
   ramslice online --all              switch everything on again
+  ramslice giveback --now            in a virtual machine: what is not needed goes to the host
   ramslice map --png memory.png      a picture of physical memory
   ramslice explain --all             what keeps slices on, and what to empty next
   ramslice energy --profile thesis-parc
@@ -100,6 +101,8 @@ enum OperatorCommand {
     Online(online::OnlineArgs),
     /// Pack memory: empty the cheapest slices within a budget
     Compact(compact::CompactArgs),
+    /// Give memory back to the host that this virtual machine does not need
+    Giveback(giveback::GivebackArgs),
     /// On a stock kernel: wake slices when memory runs short
     Guard(guard::GuardArgs),
     /// Show live what slices do, and why
@@ -164,6 +167,7 @@ fn run(
         OperatorCommand::Offline(args) => offline::run(&args, context, out),
         OperatorCommand::Online(args) => online::run(&args, context, out),
         OperatorCommand::Compact(args) => compact::run(&args, context, out),
+        OperatorCommand::Giveback(args) => giveback::run(&args, context, out),
         OperatorCommand::Guard(args) => guard::run(&args, context, out),
         OperatorCommand::Top(args) => top::run(&args, context, out),
         OperatorCommand::Energy(args) => energy::run(&args, context, out),

@@ -62,6 +62,8 @@ fn commands_print_what_is_expected() {
         ("compact-budget", vec!["compact", "--budget", "200k"]),
         ("compact-most", vec!["compact", "--max-slices", "2", "--zone", "Normal"]),
         ("compact-dry", vec!["compact", "--dry-run", "--json"]),
+        ("giveback", vec!["giveback"]),
+        ("giveback-other-driver", vec!["giveback", "--now"]),
         ("top-once", vec!["top", "--once", "--profile", "thesis-parc", "--sort", "price"]),
         ("top-line", vec!["top", "--count", "1"]),
         ("top-interval", vec!["top", "--interval", "10ms"]),
@@ -71,6 +73,29 @@ fn commands_print_what_is_expected() {
         ("energy-relative", vec!["energy", "--profile", "ddr4-states"]),
         ("energy-no-state", vec!["energy", "--profile", "rdram", "--state", "off"]),
         ("energy-for", vec!["energy", "--profile", "rdram", "--for", "10s"]),
+    ] {
+        expect(name, &args, run);
+    }
+}
+
+#[test]
+fn memory_is_given_back_until_so_much_is_left_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("guest.json");
+    let text = fs::read_to_string(fixture()).unwrap();
+    let changed = text.replace("\"power_driver\": \"simulated\"", "\"power_driver\": \"report\"");
+    assert_ne!(text, changed);
+    fs::write(&path, changed).unwrap();
+    let run = |args: &[&str]| command(args).arg("--from").arg(&path).output().unwrap();
+    for (name, args) in [
+        ("giveback-reports", vec!["giveback"]),
+        ("giveback-now", vec!["giveback", "--now"]),
+        ("giveback-dry", vec!["giveback", "--now", "--dry-run", "--cache", "keep"]),
+        ("giveback-until", vec!["giveback", "--until", "2700M"]),
+        ("giveback-too-much", vec!["giveback", "--until", "64M"]),
+        ("giveback-until-nothing", vec!["giveback", "--until", "7G"]),
+        ("giveback-not-a-size", vec!["giveback", "--until", "lots"]),
+        ("giveback-json", vec!["giveback", "--until", "2700M", "--json"]),
     ] {
         expect(name, &args, run);
     }
@@ -510,7 +535,7 @@ fn completions_and_man_pages_name_every_command() {
             named += 1;
         }
     }
-    assert_eq!(named, 14, "the page of the program names each command");
+    assert_eq!(named, 15, "the page of the program names each command");
 }
 
 #[test]

@@ -64,6 +64,13 @@ pub fn examine(root: &SystemRoot, rate: Option<MwPerGib>) -> DoctorReport {
     conclude(read_inputs::gather(root), rate)
 }
 
+/// The devices by which a guest can give memory back to its host.
+pub fn ways_to_give_back(root: &SystemRoot) -> Vec<MemoryReturn> {
+    let mut findings = MachineFindings::default();
+    platform::give_back(root, &mut findings);
+    findings.give_back
+}
+
 /// Concludes from findings.
 pub fn conclude(mut findings: MachineFindings, rate: Option<MwPerGib>) -> DoctorReport {
     contradictions::find(&mut findings);

@@ -132,6 +132,12 @@ fn pageblock(findings: &MachineFindings) -> Bytes {
     findings.pageblock_bytes.unwrap_or(Bytes(2 << 20))
 }
 
+/// What to write on the host, so that guests can give memory back.
+const HOST_OFFERS: &str = "A host takes free memory back with `-device \
+     virtio-balloon-pci,free-page-reporting=on` (QEMU), `<memballoon model='virtio' \
+     freePageReporting='on'/>` (libvirt) or `\"free_page_reporting\": true` of its balloon \
+     (Firecracker).";
+
 /// In a virtual machine: nothing here, but perhaps something for the host.
 fn virtual_machine(findings: &MachineFindings) -> PowerDownVerdict {
     let name = findings.virtual_machine.hypervisor.as_deref();
@@ -149,6 +155,7 @@ fn virtual_machine(findings: &MachineFindings) -> PowerDownVerdict {
              has neither."
                 .to_owned(),
         );
+        verdict.because.push(HOST_OFFERS.to_owned());
         return verdict;
     }
     let size = DEFAULT_SLICE.0.div_ceil(pageblock(findings).0.max(1)) * pageblock(findings).0;
@@ -165,6 +172,21 @@ fn virtual_machine(findings: &MachineFindings) -> PowerDownVerdict {
          from here: ask its `ramslice doctor`.",
         ways.join(", ")
     ));
+    let driver = findings.ramslice.as_ref().and_then(|ramslice| ramslice.real_driver());
+    if !findings.give_back.iter().any(|way| way.by_itself) {
+        verdict.because.push(HOST_OFFERS.to_owned());
+    } else if driver == Some("report") {
+        verdict.because.push(
+            "Whole slices go there at once: `ramslice giveback` says how much, and gives more."
+                .to_owned(),
+        );
+    } else if findings.ramslice.is_some() {
+        verdict.because.push(
+            "Whole slices go there at once with `modprobe ramslice_report` and `ramslice giveback \
+             --now`."
+                .to_owned(),
+        );
+    }
     verdict.returnable_bytes = available;
     verdict
 }

@@ -317,7 +317,8 @@ class Races(DemandTest):
                 and s.counter("huge") < s.nr_pages // 10
             ]
             self.assertTrue(full)
-            for number in full:
+            # On a busy host the burst may have all room before the request was stopped: no-room
+            for number in full * 4:
                 status, why = self.offline_and_want(number)
                 self.assertEqual(status == errno.EAGAIN, why == "pressure")
                 if status == errno.EAGAIN:

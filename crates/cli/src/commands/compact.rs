@@ -128,7 +128,7 @@ fn request(args: &CompactArgs, backend: &dyn Backend) -> Result<Request> {
 }
 
 /// Carries out the request in this thread; a second one shows how far it is.
-fn run_supervised(
+pub(crate) fn run_supervised(
     backend: &dyn Backend,
     request: &Request,
     interrupt: &SignalInterrupt,
@@ -264,7 +264,7 @@ fn deviation(outcome: &RequestOutcome) -> String {
     format!(" ({:+.0} %)", 100.0 * (ratio - 1.0))
 }
 
-fn end_sentence(request: &Request, outcome: &RequestOutcome) -> String {
+pub(crate) fn end_sentence(request: &Request, outcome: &RequestOutcome) -> String {
     let enough = request.max_slices.is_some_and(|most| outcome.slices_done >= most);
     match outcome.reason {
         _ if outcome.is_ok() && enough => "as many slices as allowed".to_owned(),

@@ -6,6 +6,7 @@ pub mod completions;
 pub(crate) mod doctor;
 pub mod energy;
 pub(crate) mod explain;
+pub(crate) mod giveback;
 pub(crate) mod guard;
 pub mod man;
 pub mod map;

@@ -1,0 +1,419 @@
+//! `ramslice giveback`: what a virtual machine has given back to its host, and more of it.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use anyhow::Result;
+use ramslice_doctor::{MemoryReturn, SystemRoot, ways_to_give_back};
+use ramslice_types::{
+    Backend, BackendInfo, Budget, Bytes, CacheChoice, Pages, Request, RequestOp, RequestOutcome,
+    SliceState, parse_bytes,
+};
+use serde::Serialize;
+
+use crate::commands::compact::{end_sentence, run_supervised};
+use crate::context::{CommandContext, write_json};
+use crate::exit::{ExitStatus, UsageError};
+use crate::interrupt::interruptible;
+use crate::render::{ColumnAlign, TextTable};
+use crate::request_report::slices;
+
+const HELP: &str = "\
+Memory that this guest does not need goes back to the host, in whole slices: they are emptied, \
+cheapest first, and reported. The host may then use the memory behind them. When the guest wants \
+it again, it comes back by itself, before an allocation would have to wait.
+
+Without an option it only says how things are. `reported` is what the host was told; what it holds \
+all the same is to be seen there, not here.
+
+It takes the power driver ramslice_report, and a host that takes reports of free pages:
+  QEMU         -device virtio-balloon-pci,free-page-reporting=on
+  libvirt      <memballoon model='virtio' freePageReporting='on'/>
+  Firecracker  \"free_page_reporting\": true in PUT /balloon
+
+Examples:
+  ramslice giveback                        what is reported, what could be, what stays and why
+  ramslice giveback --now                  give back all that is not in use, or clean cache
+  ramslice giveback --now --cache keep     the same without page cache: it is packed instead
+  ramslice giveback --until 512M           give back until 512 MiB are left on
+  ramslice giveback --now --dry-run        what --now would do";
+
+/// Give memory back to the host that this virtual machine does not need.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct GivebackArgs {
+    /// Give back all that can be
+    #[arg(long)]
+    now: bool,
+    /// Give back until so much memory is left on, as in 512M or 2G
+    #[arg(long, value_name = "SIZE", conflicts_with = "now", value_parser = parse_bytes)]
+    until: Option<Bytes>,
+    /// The most to spend, in units of 100 CPU cycles: 50000, 50k, 2M or inf
+    #[arg(long, value_name = "N", default_value = "inf")]
+    budget: Budget,
+    /// What becomes of clean page cache: auto keeps what was used lately, drop drops it all, keep
+    /// moves it
+    #[arg(long, value_name = "CHOICE", default_value = "auto")]
+    cache: CacheChoice,
+    /// Only report what it would do and cost
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// How things are.
+#[derive(Serialize)]
+struct GivebackState {
+    /// What may take reports; absent for a saved machine, which does not say.
+    devices: Option<Vec<MemoryReturn>>,
+    power_driver: String,
+    reported_bytes: Bytes,
+    reported_slices: u32,
+    /// Off all the same: another power driver has it.
+    off_unreported_bytes: Bytes,
+    on_bytes: Bytes,
+    used_bytes: Bytes,
+    free_bytes: Bytes,
+    /// What --now would give back; absent if the kernel would not say.
+    could_go: Option<CouldGo>,
+    never_emptied_slices: u32,
+    never_emptied_because: BTreeMap<String, u32>,
+}
+
+#[derive(Serialize)]
+struct CouldGo {
+    bytes: Bytes,
+    slices: u32,
+    price_100cycles: ramslice_types::Price,
+}
+
+#[derive(Serialize)]
+struct GivebackDocument<'a> {
+    #[serde(flatten)]
+    state: &'a GivebackState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dry_run: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<&'a RequestOutcome>,
+}
+
+pub(crate) fn run(
+    args: &GivebackArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
+    let backend = context.backend()?;
+    let backend = backend.as_ref();
+    let devices = match context.source_path() {
+        Some(_) => None,
+        None => {
+            let mut devices = ways_to_give_back(&SystemRoot::open(Path::new("/"))?);
+            devices.retain(may_take_reports);
+            Some(devices)
+        }
+    };
+    if !args.now && args.until.is_none() {
+        let state = state(backend, devices, &request(args, None))?;
+        if context.json() {
+            let body = GivebackDocument { state: &state, dry_run: None, outcome: None };
+            write_json(out, "giveback", body)?;
+        } else {
+            table(&state).write(out, &context.screen)?;
+        }
+        return Ok(ExitStatus::Ok);
+    }
+
+    let info = backend.info()?;
+    if !args.dry_run {
+        check_reaches_the_host(&info, devices.as_deref())?;
+    }
+    let most = args.until.map(|size| slices_above(&info, size));
+    let outcome = if most == Some(0) {
+        RequestOutcome::default()
+    } else {
+        let request = request(args, most);
+        interruptible(|interrupt| {
+            let progress = io::stderr().is_terminal() && !args.dry_run && !context.json();
+            run_supervised(backend, &request, interrupt, progress)
+        })?
+    };
+    let info = backend.info()?;
+    let short = args.until.is_some_and(|size| !args.dry_run && slices_above(&info, size) > 0);
+    if context.json() {
+        let state = state(backend, devices, &request(args, None))?;
+        let body = GivebackDocument {
+            state: &state,
+            dry_run: Some(args.dry_run),
+            outcome: Some(&outcome),
+        };
+        write_json(out, "giveback", body)?;
+    } else {
+        for line in report(args, &request(args, most), &outcome, &info) {
+            writeln!(out, "{line}")?;
+        }
+    }
+    Ok(if outcome.ran_to_its_end() && !short { ExitStatus::Ok } else { ExitStatus::Refused })
+}
+
+fn request(args: &GivebackArgs, max_slices: Option<u32>) -> Request {
+    Request {
+        op: RequestOp::Compact,
+        budget: args.budget,
+        cache: args.cache,
+        dry_run: args.dry_run,
+        max_slices,
+        ..Request::default()
+    }
+}
+
+/// Memory that is neither off nor lost.
+fn on(info: &BackendInfo) -> Bytes {
+    (info.managed_pages - info.offline_pages).bytes(info.page_bytes)
+}
+
+/// Slices that have to go until at most `size` is on.
+fn slices_above(info: &BackendInfo, size: Bytes) -> u32 {
+    let above = on(info).saturating_sub(size).0.div_ceil(info.slice_bytes.0.max(1));
+    u32::try_from(above).unwrap_or(u32::MAX)
+}
+
+/// A balloon with free page reporting; whether Hyper-V's host takes reports cannot be seen.
+fn may_take_reports(device: &MemoryReturn) -> bool {
+    device.by_itself || device.name.starts_with("Hyper-V")
+}
+
+/// Refuses what would switch slices off without the host hearing of it.
+fn check_reaches_the_host(
+    info: &BackendInfo,
+    devices: Option<&[MemoryReturn]>,
+) -> Result<(), UsageError> {
+    if info.is_stock() {
+        return Err(UsageError(
+            "nothing would reach the host: on a kernel without ramslice, memory that is offline \
+             stays with the guest"
+                .to_owned(),
+        ));
+    }
+    if info.power_driver != "report" {
+        let how = if info.power_driver == "none" {
+            "load the one that reports to it: `modprobe ramslice_report`".to_owned()
+        } else {
+            format!(
+                "unload {0}, and load the one that reports to it: `modprobe ramslice_report`",
+                info.power_driver
+            )
+        };
+        return Err(UsageError(format!(
+            "nothing would reach the host: the power driver is {}; {how}",
+            info.power_driver
+        )));
+    }
+    if devices.is_some_and(<[_]>::is_empty) {
+        return Err(UsageError(
+            "nothing would reach the host: this guest has no device that takes reports of free \
+             pages; `ramslice giveback --help` says how a host offers one"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+fn state(
+    backend: &dyn Backend,
+    devices: Option<Vec<MemoryReturn>>,
+    request: &Request,
+) -> Result<GivebackState> {
+    let machine = backend.machine()?;
+    // A courtesy: without permission to ask, the rest is said all the same
+    let dry = backend.request(&Request { dry_run: true, ..request.clone() }).ok();
+    let info = machine.info;
+    let bytes = |pages: Pages| pages.bytes(info.page_bytes);
+    let mut because = BTreeMap::new();
+    let never = machine.snapshot.slices.iter().filter(|slice| slice.unreclaimable);
+    for slice in never {
+        *because.entry(slice.reason.code()).or_insert(0) += 1;
+    }
+    let reports = info.power_driver == "report";
+    let offline = machine.snapshot.slices.iter().filter(|slice| slice.state == SliceState::Offline);
+    Ok(GivebackState {
+        devices,
+        reported_bytes: if reports { bytes(info.offline_pages) } else { Bytes::ZERO },
+        reported_slices: if reports { u32::try_from(offline.count())? } else { 0 },
+        off_unreported_bytes: if reports { Bytes::ZERO } else { bytes(info.offline_pages) },
+        on_bytes: on(&info),
+        used_bytes: bytes(info.used_pages()),
+        free_bytes: bytes(info.free_pages),
+        could_go: dry.filter(RequestOutcome::ran_to_its_end).map(|outcome| CouldGo {
+            bytes: Bytes(u64::from(outcome.slices_done) * info.slice_bytes.0),
+            slices: outcome.slices_done,
+            price_100cycles: outcome.price_predicted,
+        }),
+        never_emptied_slices: because.values().sum(),
+        never_emptied_because: because,
+        power_driver: info.power_driver,
+    })
+}
+
+/// A row for each thing that there is to say.
+fn table(state: &GivebackState) -> TextTable {
+    let mut table = TextTable::new(&[
+        ("", ColumnAlign::Left),
+        ("", ColumnAlign::Right),
+        ("", ColumnAlign::Left),
+    ])
+    .without_header();
+    let mut row = |name: &str, size: Option<Bytes>, text: String| {
+        table.row(vec![
+            name.to_owned(),
+            size.map_or_else(|| "-".to_owned(), |size| size.to_string()),
+            text,
+        ]);
+    };
+    row(
+        "reported",
+        Some(state.reported_bytes),
+        if state.off_unreported_bytes > Bytes::ZERO {
+            format!("{} are off, but the host does not know", state.off_unreported_bytes)
+        } else if state.reported_slices == 0 {
+            "the host has been told of nothing".to_owned()
+        } else {
+            format!("{}: the host may use it", slices(state.reported_slices))
+        },
+    );
+    match &state.could_go {
+        Some(could) if could.slices == 0 => {
+            row("could go", Some(Bytes::ZERO), "no slice can be emptied, or spared".to_owned());
+        }
+        Some(could) => row(
+            "could go",
+            Some(could.bytes),
+            format!(
+                "{}, for {} units of 100 cycles: `ramslice giveback --now`",
+                slices(could.slices),
+                could.price_100cycles
+            ),
+        ),
+        None => row("could go", None, "to see it takes root".to_owned()),
+    }
+    row(
+        "on",
+        Some(state.on_bytes),
+        format!("{} used, {} free", state.used_bytes, state.free_bytes),
+    );
+    if state.never_emptied_slices > 0 {
+        let reasons: Vec<String> = state
+            .never_emptied_because
+            .iter()
+            .map(|(reason, count)| format!("{count} {reason}"))
+            .collect();
+        row(
+            "of it stay",
+            None,
+            format!(
+                "{} that can never be emptied ({}): `ramslice explain --all`",
+                slices(state.never_emptied_slices),
+                reasons.join(", ")
+            ),
+        );
+    }
+    row("power driver", None, driver_text(&state.power_driver));
+    if let Some(devices) = &state.devices {
+        let names: Vec<&str> = devices.iter().map(|device| device.name).collect();
+        row(
+            "to the host",
+            None,
+            if names.is_empty() {
+                "no device takes reports: see `ramslice giveback --help`".to_owned()
+            } else {
+                names.join(", ")
+            },
+        );
+    }
+    table
+}
+
+fn driver_text(name: &str) -> String {
+    match name {
+        "report" => "report: what is off is reported".to_owned(),
+        "none" => "none: nothing reaches the host; `modprobe ramslice_report`".to_owned(),
+        other => format!("{other}: nothing reaches the host; it takes ramslice_report"),
+    }
+}
+
+fn report(
+    args: &GivebackArgs,
+    request: &Request,
+    outcome: &RequestOutcome,
+    info: &BackendInfo,
+) -> Vec<String> {
+    let done = Bytes(u64::from(outcome.slices_done).saturating_mul(info.slice_bytes.0));
+    let verb = if args.dry_run { "would give back" } else { "gave back" };
+    let mut first = format!("{verb} {done} in {}", slices(outcome.slices_done));
+    if !args.dry_run {
+        first.push_str(&format!(" in {:.2} s", outcome.elapsed.as_secs_f64()));
+    }
+    if outcome.slices_failed > 0 {
+        first.push_str(&format!(", {} in vain", slices(outcome.slices_failed)));
+    }
+    let mut lines = vec![first];
+    if args.dry_run {
+        lines.push(format!("price: {} predicted, in units of 100 cycles", outcome.price_predicted));
+    } else {
+        lines.push(format!(
+            "moved {}, dropped {} of clean cache",
+            outcome.migrated.bytes(info.page_bytes),
+            outcome.dropped.bytes(info.page_bytes),
+        ));
+    }
+    lines.push(match args.until {
+        Some(size) if !args.dry_run && slices_above(info, size) == 0 => {
+            format!("ended: at most {size} are on")
+        }
+        _ => format!("ended: {}", end_sentence(request, outcome)),
+    });
+    lines.push(format!(
+        "now: {} on, {} reported",
+        on(info),
+        info.offline_pages.bytes(info.page_bytes)
+    ));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(power_driver: &str) -> BackendInfo {
+        serde_json::from_value(serde_json::json!({
+            "abi_version": 1, "page_bytes": 4096, "pageblock_bytes": 2 << 20,
+            "slice_bytes": 64 << 20, "chunk_bytes": 4 << 20, "nr_slices": 16, "nr_zones": 1,
+            "event_seq": 0, "managed_pages": 262_144, "free_pages": 65_536,
+            "offline_pages": 131_072, "quarantined_pages": 0, "power_driver": power_driver,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn slices_go_until_no_more_is_on_than_was_asked_for() {
+        let info = info("report");
+        assert_eq!(on(&info), Bytes(512 << 20));
+        assert_eq!(slices_above(&info, Bytes(512 << 20)), 0);
+        assert_eq!(slices_above(&info, Bytes(1 << 30)), 0);
+        assert_eq!(slices_above(&info, Bytes((512 << 20) - 1)), 1);
+        assert_eq!(slices_above(&info, Bytes::ZERO), 8);
+    }
+
+    #[test]
+    fn what_would_not_reach_the_host_is_refused_with_what_to_do() {
+        let refused = |driver, devices: Option<&[MemoryReturn]>| {
+            check_reaches_the_host(&info(driver), devices).unwrap_err().to_string()
+        };
+        assert!(refused("none", None).contains("`modprobe ramslice_report`"));
+        assert!(refused("sim", None).contains("unload sim"));
+        assert!(refused("report", Some(&[])).contains("no device"));
+        assert!(check_reaches_the_host(&info("report"), None).is_ok());
+        let stock = BackendInfo { abi_version: 0, ..info("none") };
+        let text = check_reaches_the_host(&stock, None).unwrap_err().to_string();
+        assert!(text.contains("stays with the guest"), "{text}");
+    }
+}
