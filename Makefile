@@ -17,13 +17,16 @@ help: ## Shows this list
 	@echo
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: demo demo-stock test test-long test-arm64 check fuzz soak case shell series
-.PHONY: bench bench-check bench-energy bench-governor bench-placement bench-all
+.PHONY: demo demo-stock demo-giveback test test-long test-arm64 check fuzz soak case shell series
+.PHONY: bench bench-check bench-energy bench-governor bench-placement bench-giveback bench-all
 demo: setup ## Shows slices being emptied and powered off, in a virtual machine
 	@lab/bin/ramlab demo
 
 demo-stock: setup ## Shows the same by memory hotplug on Debian's own, unpatched kernel
 	@lab/bin/ramlab demo-stock
+
+demo-giveback: setup ## Shows memory that goes back to the host, beside free page reporting
+	@lab/bin/ramlab demo-giveback
 
 test: setup ## Runs all tests, or some by pytest's options: make test TESTS="-k power"
 	@$(if $(TESTS),lab/bin/ramlab test $(TESTS),lab/bin/ramlab test-all $(TEST_OPTIONS))
@@ -57,6 +60,9 @@ bench-placement: setup ## Measures what each placement policy leaves to be switc
 
 bench-governor: setup ## Plays policies against the clairvoyant in the simulator
 	@lab/bin/ramlab bench governor
+
+bench-giveback: setup ## Measures what the host holds of guests, by each way of giving back
+	@lab/bin/ramlab bench giveback
 
 bench-all: setup ## Runs every benchmark suite
 	@lab/bin/ramlab bench

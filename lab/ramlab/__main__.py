@@ -17,6 +17,7 @@ COMMANDS = {
     "case": ("ramlab.cases.command", "run case studies: compile, tpch, import"),
     "demo": ("ramlab.demo", "show slices being emptied, switched off and woken"),
     "demo-stock": ("ramlab.demo_stock", "show the same on Debian's own kernel"),
+    "demo-giveback": ("ramlab.demo_giveback", "show memory that goes back to the host"),
     "soak": ("ramlab.soak", "stress the debug kernel for half an hour or longer"),
     "fuzz": ("ramlab.fuzz", "feed generated inputs to all interfaces"),
     "selftests": ("ramlab.kernel.selftests", "run the kernel's selftests, patched and stock"),

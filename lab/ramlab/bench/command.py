@@ -21,10 +21,11 @@ import subprocess
 import sys
 
 from ramlab import provenance
-from ramlab.bench import energy, entries, governor, machines, placement, slices
+from ramlab.bench import energy, entries, giveback, governor, machines, placement, slices
 from ramlab.common import OUT, RAMLAB, die, locked
 
-SUITES = {"slices": slices, "energy": energy, "governor": governor, "placement": placement}
+SUITES = {"slices": slices, "energy": energy, "governor": governor, "placement": placement,
+          "giveback": giveback}
 
 
 def arguments():

@@ -26,6 +26,8 @@ ICOUNT = f"--qemu-opt=-icount shift=0,sleep=off {CPU}"
 
 # What a boot leaves: its figures, and that it ended well
 RESULT, DONE = "result.json", "done.json"
+# The name of a file that is a guest's memory
+MEMORY = "memory"
 
 
 @dataclasses.dataclass
@@ -34,7 +36,7 @@ class Boot:
 
     arm: str
     flavour: str
-    words: list  # ramlab vm's
+    words: list  # ramlab vm's; {folder} is its folder, here and in parts
     script: str  # in lab/ramlab/guest
     parts: list
     environment: list = ()  # NAME=VALUE
@@ -104,7 +106,7 @@ def _carry_out(boot, images, quick, at_work):
         3600,
         "--kernel",
         boot.flavour,
-        *boot.words,
+        *(str(word).replace("{folder}", str(boot.folder)) for word in boot.words),
         "--rw",
         boot.folder,
         "--console",
@@ -116,7 +118,7 @@ def _carry_out(boot, images, quick, at_work):
         f"ramlab.guest.{Path(boot.script).stem}",
         boot.folder / RESULT,
         *(["--quick"] if quick else []),
-        *boot.parts,
+        *(str(part).replace("{folder}", str(boot.folder)) for part in boot.parts),
     ]
     with at_work.begin(
         [str(word) for word in line],
@@ -140,6 +142,8 @@ def _run(boot, images, quick, at_work):
     began = time.monotonic()
     status, output = _carry_out(boot, images, quick, at_work)
     seconds = time.monotonic() - began
+    # The guest's memory, where it is a file, is large and no result
+    (boot.folder / MEMORY).unlink(missing_ok=True)
     (boot.folder / "output").write_text(output)
     if status or not (boot.folder / RESULT).exists():
         return boot, None, f"status {status}:\n{output}"

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Give-back: what the host still holds of a guest's memory, by each way of giving it back.
+
+The work is lab/ramlab/guest/giveback_work.py, the same for each way: files, a build, a burst, idle
+time in which one file is read again and again, a second burst. It runs in real time, as hosts and
+guests do; so times are this machine's, and only ratios are compared.
+"""
+
+import itertools
+import statistics
+
+from ramlab.kernel.source import Source
+
+from . import machines, stats
+from .machines import Boot
+from .slices import images_of
+
+SCRIPT = "giveback_work.py"
+OURS, USUAL, NOTHING = "ours", "reporting", "none"
+# Boots of the arms that targets name, and of those beside them
+BOOTS, BOOTS_BESIDE = 10, 3
+BESIDE = ["order-0", "timer"]
+MEMORY = "2G"
+SLICE = "4M"
+BALLOON = "-device virtio-balloon-pci,free-page-reporting=on"
+FILE = "/usr/src/linux-source-6.12.tar.xz"
+GIB = 1 << 30
+
+
+def words(arm, memory):
+    """What `ramlab vm` is told: a guest whose memory is the file `memory`."""
+    qemu = (f"-object memory-backend-file,id=ram,size={MEMORY},mem-path={memory},share=on"
+            " -machine memory-backend=ram")
+    return ["--mem", MEMORY, "--cpus", "1", "--disk", "2G", "--append", f"ramslice={SLICE}",
+            f"--qemu-opt={qemu}{'' if arm == NOTHING else ' ' + BALLOON}"]
+
+
+def flavour(arm):
+    """The kernel of an arm: the patched one is for ours alone."""
+    return "plain" if arm == OURS else "stock"
+
+
+def boot(arm, daemon):
+    """A boot of an arm; `daemon` is the path of ramsliced."""
+    source = Source().pristine / "tools/lib/bpf"
+    memory = "{folder}/" + machines.MEMORY
+    return Boot(arm, flavour(arm), words(arm, memory), SCRIPT, [arm, memory, source, FILE],
+                [f"RAMSLICE_DAEMON={daemon}"])
+
+
+def gib_minutes(samples, name):
+    """The integral of a value over time, by steps."""
+    steps = itertools.pairwise(samples)
+    return sum((b["s"] - a["s"]) * a[name] for a, b in steps) / GIB / 60
+
+
+def phase(samples, name):
+    return [row for row in samples if row["phase"] == name]
+
+
+def settled(samples):
+    """The rows of the idle time's last third."""
+    idle = phase(samples, "idle")
+    return idle[len(idle) * 2 // 3:]
+
+
+def held_over_used(figures):
+    """What the host holds over what the guest uses, once the guest has been idle for a while."""
+    return statistics.fmean(row["held_bytes"] / row["used_bytes"]
+                            for row in settled(figures["samples"]))
+
+
+def give_back_seconds(figures):
+    """Seconds from the end of the second burst until nine tenths of what it had are back.
+
+    The host held least of the idle time before it, and most at its end. None if they are not.
+    """
+    samples = figures["samples"]
+    before = min(row["held_bytes"] for row in settled(samples))
+    after = phase(samples, "idle again")
+    most = max(row["held_bytes"] for row in phase(samples, "burst again") + after[:2])
+    enough = before + (most - before) // 10
+    found = next((row["s"] for row in after if row["held_bytes"] <= enough), None)
+    return None if found is None else found - after[0]["s"]
+
+
+def work(args):
+    """What the host holds at the end and over time; what is read again; what a burst takes."""
+    images = images_of("plain", "stock")
+    daemon = args.used.program("ramsliced")
+    arms = {arm: 1 if args.quick else BOOTS for arm in (OURS, USUAL, NOTHING)}
+    arms |= {arm: 1 if args.quick else BOOTS_BESIDE for arm in BESIDE}
+    boots = [boot(arm, daemon) for arm, number in arms.items() for _ in range(number)]
+    found = machines.run(boots, images, "giveback", args)
+    return judged(found), images
+
+
+def judged(found):
+    """Entries from what boots left, {arm: [figures]}."""
+    def by_arm(value):
+        return {arm: [value(one) for one in boots] for arm, boots in found.items()}
+
+    held = by_arm(held_over_used)
+    minutes = by_arm(lambda one: gib_minutes(one["samples"], "held_bytes"))
+    # What the work uses is that of the arm in which nothing goes back: the same for all
+    used = statistics.fmean(gib_minutes(one["samples"], "used_bytes") for one in found[NOTHING])
+    reread = by_arm(lambda one: one["reread_bytes"] / GIB)
+    bursts = by_arm(lambda one: one["second_burst_s"])
+    back = by_arm(give_back_seconds)
+    lost = sum(one["killed"] + one["swapped_pages"] for one in found[OURS])
+
+    def entry(name, unit, values, over=1):
+        """The mean of ours, with those of the other arms beside it; all over the same number."""
+        beside = {arm: [value / over for value in values[arm] if value is not None]
+                  for arm in values if arm != OURS}
+        return stats.mean_entry(
+            name, unit, [value / over for value in values[OURS]],
+            beside={arm: statistics.fmean(some) for arm, some in beside.items() if some})
+
+    new = [
+        entry("held-over-used", "held by the host over used by the guest, idle", held),
+        entry("gib-minutes", "GiB x minutes over those of free page reporting", minutes,
+              statistics.fmean(minutes[USUAL])),
+        entry("gib-minutes-over-used", "GiB x minutes over those that are used", minutes, used),
+        entry("reread", "GiB read again from the disk while idle", reread),
+        entry("burst", "seconds until a burst has its memory, over without give-back", bursts,
+              statistics.fmean(bursts[NOTHING])),
+        stats.mean_entry("lost", "pages swapped out and processes killed", [lost]),
+    ]
+    if None not in back[OURS]:
+        new.append(entry("seconds-to-give-back", "seconds until 450 of 500 MiB are back", back))
+    return new
+
+
+PARTS = {"work": work}

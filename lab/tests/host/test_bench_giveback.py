@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the benchmark of give-back works out from what guests left."""
+
+import pytest
+
+from ramlab.bench import giveback
+
+GIB = giveback.GIB
+
+
+def figures(held, used=GIB, **more):
+    """A guest of which the host holds `held` GiB at these seconds: {s: (phase, GiB)}."""
+    return {
+        "samples": [{"s": s, "phase": phase, "held_bytes": gib * GIB, "used_bytes": used}
+                    for s, (phase, gib) in held.items()],
+        "reread_bytes": 0, "second_burst_s": 2.0, "killed": 0, "swapped_pages": 0,
+    } | more
+
+
+BURST = {60: ("burst again", 3), 62: ("idle again", 3), 64: ("idle again", 2.5)}
+OURS = figures({0: ("files", 2), 30: ("idle", 2), 45: ("idle", 1.5), 58: ("idle", 1.5)} | BURST
+               | {66: ("idle again", 1.6)})
+
+
+def judged(**arms):
+    found = {giveback.OURS: [OURS, OURS], giveback.USUAL: [OURS], giveback.NOTHING: [OURS]}
+    return {entry["name"]: entry for entry in giveback.judged(found | arms)}
+
+
+def test_time_counts_until_the_next_look():
+    samples = [{"s": s, "held_bytes": gib * GIB} for s, gib in ((0, 2), (30, 4), (60, 100))]
+    assert giveback.gib_minutes(samples, "held_bytes") == pytest.approx(3)
+
+
+def test_held_over_used_is_that_of_the_end_of_the_idle_time():
+    assert judged()["held-over-used"]["value"] == pytest.approx(1.5)
+
+
+def test_it_takes_until_nine_tenths_are_back():
+    assert giveback.give_back_seconds(OURS) == 4
+    never = figures({58: ("idle", 1.5)} | BURST)
+    assert giveback.give_back_seconds(never) is None
+    assert "seconds-to-give-back" not in judged(ours=[OURS, never])
+
+
+def test_arms_that_hold_twice_as_much_have_twice_the_gib_minutes():
+    twice = figures({row["s"]: (row["phase"], 2 * row["held_bytes"] / GIB)
+                     for row in OURS["samples"]})
+    entry = judged(reporting=[twice])["gib-minutes"]
+    assert entry["value"] == pytest.approx(0.5)
+    assert entry["beside"]["reporting"] == pytest.approx(1)
+
+
+def test_what_was_killed_or_swapped_is_counted():
+    assert judged()["lost"]["value"] == 0
+    assert judged(ours=[OURS, OURS | {"killed": 1, "swapped_pages": 3}])["lost"]["value"] == 4
+
+
+def test_only_an_arm_that_gives_back_has_a_balloon():
+    has = {arm: giveback.BALLOON in giveback.words(arm, "/m")[-1]
+           for arm in (giveback.OURS, giveback.USUAL, giveback.NOTHING)}
+    assert has == {"ours": True, "reporting": True, "none": False}
+    assert giveback.flavour(giveback.OURS) != giveback.flavour(giveback.USUAL)
