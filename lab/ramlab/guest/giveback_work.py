@@ -197,7 +197,7 @@ def work(sampler, args):
         shutil.rmtree(DISK / name)
     before = read_bytes()
     sampler.begin("idle")
-    # The same file at intervals, as a service has it that nobody asks much of
+    # The same file at intervals, as a service reads it that has little to do
     for _ in range(reads):
         time.sleep(READ_SECONDS)
         if checksum(DISK / "hot") != hot:

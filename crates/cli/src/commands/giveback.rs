@@ -275,7 +275,7 @@ fn table(state: &GivebackState) -> TextTable {
         if state.off_unreported_bytes > Bytes::ZERO {
             format!("{} are off, but the host does not know", state.off_unreported_bytes)
         } else if state.reported_slices == 0 {
-            "the host has been told of nothing".to_owned()
+            "nothing has been reported to the host".to_owned()
         } else {
             format!("{}: the host may use it", slices(state.reported_slices))
         },
