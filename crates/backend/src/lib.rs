@@ -8,6 +8,7 @@
 //! confined to [`sys`].
 
 mod error;
+mod guest_memory;
 mod hotplug;
 mod open_backend;
 mod patched;
@@ -17,6 +18,7 @@ pub mod sys;
 mod whatif;
 
 pub use error::{FileAccess, KernelError, ReplayError};
+pub use guest_memory::{GuestMemory, GuestMemoryUse, ReclaimError};
 #[cfg(any(test, feature = "fake"))]
 pub use hotplug::FakeMachine;
 pub use hotplug::{GuardAction, HotplugBackend, HotplugGuard, WokenBy};

@@ -1,10 +1,13 @@
 //! `ramslice giveback`: what a virtual machine has given back to its host, and more of it.
 
+mod stock;
+
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::Result;
+use ramslice_backend::BackendKind;
 use ramslice_doctor::{MemoryReturn, SystemRoot, ways_to_give_back};
 use ramslice_types::{
     Backend, BackendInfo, Budget, Bytes, CacheChoice, Pages, Request, RequestOp, RequestOutcome,
@@ -27,7 +30,9 @@ it again, it comes back by itself, before an allocation would have to wait.
 Without an option it only says how things are. `reported` is what the host was told; what it holds \
 all the same is to be seen there, not here.
 
-It takes the power driver ramslice_report, and a host that takes reports of free pages:
+On a kernel without ramslice, --now reclaims page cache that was not used lately and compacts \
+memory; the kernel then reports what is free in whole blocks. With ramslice, it takes the power \
+driver ramslice_report. In any case, the host has to take reports of free pages:
   QEMU         -device virtio-balloon-pci,free-page-reporting=on
   libvirt      <memballoon model='virtio' freePageReporting='on'/>
   Firecracker  \"free_page_reporting\": true in PUT /balloon
@@ -102,8 +107,6 @@ pub(crate) fn run(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    let backend = context.backend()?;
-    let backend = backend.as_ref();
     let devices = match context.source_path() {
         Some(_) => None,
         None => {
@@ -112,6 +115,13 @@ pub(crate) fn run(
             Some(devices)
         }
     };
+    if let Some(devices) = &devices
+        && !has_ramslice(context.backend_kind())
+    {
+        return stock::run(args, devices, context, out);
+    }
+    let backend = context.backend()?;
+    let backend = backend.as_ref();
     if !args.now && args.until.is_none() {
         let state = state(backend, devices, &request(args, None))?;
         if context.json() {
@@ -155,6 +165,14 @@ pub(crate) fn run(
     Ok(if outcome.ran_to_its_end() && !short { ExitStatus::Ok } else { ExitStatus::Refused })
 }
 
+/// Whether the running kernel is to be used as one with ramslice.
+fn has_ramslice(forced: Option<BackendKind>) -> bool {
+    forced.map_or_else(
+        || Path::new("/sys/kernel/mm/ramslice").exists(),
+        |kind| kind == BackendKind::Patched,
+    )
+}
+
 fn request(args: &GivebackArgs, max_slices: Option<u32>) -> Request {
     Request {
         op: RequestOp::Compact,
@@ -177,6 +195,17 @@ fn slices_above(info: &BackendInfo, size: Bytes) -> u32 {
     u32::try_from(above).unwrap_or(u32::MAX)
 }
 
+const NO_DEVICE: &str = "nothing would reach the host: this guest has no device that takes reports \
+                         of free pages; `ramslice giveback --help` says how a host offers one";
+
+/// What takes reports, by name.
+fn device_names(devices: &[MemoryReturn]) -> String {
+    if devices.is_empty() {
+        return "no device takes reports: see `ramslice giveback --help`".to_owned();
+    }
+    devices.iter().map(|device| device.name).collect::<Vec<_>>().join(", ")
+}
+
 /// A balloon with free page reporting; whether Hyper-V's host takes reports cannot be seen.
 fn may_take_reports(device: &MemoryReturn) -> bool {
     device.by_itself || device.name.starts_with("Hyper-V")
@@ -189,8 +218,8 @@ fn check_reaches_the_host(
 ) -> Result<(), UsageError> {
     if info.is_stock() {
         return Err(UsageError(
-            "nothing would reach the host: on a kernel without ramslice, memory that is offline \
-             stays with the guest"
+            "nothing would reach the host: the saved machine has no ramslice, and memory that is \
+             offline stays with the guest there"
                 .to_owned(),
         ));
     }
@@ -209,11 +238,7 @@ fn check_reaches_the_host(
         )));
     }
     if devices.is_some_and(<[_]>::is_empty) {
-        return Err(UsageError(
-            "nothing would reach the host: this guest has no device that takes reports of free \
-             pages; `ramslice giveback --help` says how a host offers one"
-                .to_owned(),
-        ));
+        return Err(UsageError(NO_DEVICE.to_owned()));
     }
     Ok(())
 }
@@ -318,16 +343,7 @@ fn table(state: &GivebackState) -> TextTable {
     }
     row("power driver", None, driver_text(&state.power_driver));
     if let Some(devices) = &state.devices {
-        let names: Vec<&str> = devices.iter().map(|device| device.name).collect();
-        row(
-            "to the host",
-            None,
-            if names.is_empty() {
-                "no device takes reports: see `ramslice giveback --help`".to_owned()
-            } else {
-                names.join(", ")
-            },
-        );
+        row("to the host", None, device_names(devices));
     }
     table
 }

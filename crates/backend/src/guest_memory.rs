@@ -1,0 +1,231 @@
+//! What a guest on an unpatched kernel can give back: free memory in whole blocks, which free page
+//! reporting finds, and page cache that was not used lately.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use procfs_core::{FromRead, Meminfo};
+use ramslice_types::Bytes;
+use rustix::param::page_size;
+
+use crate::error::{FileAccess, KernelError};
+
+/// Order of the blocks that are reported if the kernel does not say: 2 MiB on x86-64.
+const DEFAULT_ORDER: usize = 9;
+const ORDER: &str = "sys/module/page_reporting/parameters/page_reporting_order";
+const RECLAIM: &str = "sys/fs/cgroup/memory.reclaim";
+const COMPACT: &str = "proc/sys/vm/compact_memory";
+
+/// How memory is used, as far as giving back is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuestMemoryUse {
+    /// All that the kernel manages.
+    pub total: Bytes,
+    /// Free.
+    pub free: Bytes,
+    /// Free, in blocks that are large enough to be reported.
+    pub whole_blocks: Bytes,
+    /// Page cache that was not used lately.
+    pub idle_cache: Bytes,
+    /// Page cache that was.
+    pub used_cache: Bytes,
+    /// Whether there is swap, to which programs' memory could go.
+    pub has_swap: bool,
+}
+
+/// Why cache could not be reclaimed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReclaimError {
+    /// Without cgroups of version 2.
+    #[error("{path} is missing: mount cgroup2 there", path = .0.display())]
+    NoCgroup(PathBuf),
+    /// Reclaim could take programs' memory instead of cache.
+    #[error(
+        "this kernel cannot reclaim cache alone while there is swap (since 6.11 it can, by \
+         swappiness=0 in memory.reclaim)"
+    )]
+    WouldSwap,
+    /// Anything else.
+    #[error(transparent)]
+    Failed(#[from] KernelError),
+}
+
+/// The running system, or a copy of its files.
+#[derive(Debug, Clone)]
+pub struct GuestMemory {
+    root: PathBuf,
+}
+
+impl GuestMemory {
+    /// The system whose files are below `root`.
+    pub fn under(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// How memory is used now.
+    ///
+    /// # Errors
+    /// What cannot be read or understood.
+    pub fn look(&self) -> Result<GuestMemoryUse, KernelError> {
+        let path = self.root.join("proc/meminfo");
+        let info = Meminfo::from_read(self.read("proc/meminfo")?.as_bytes())
+            .map_err(|source| KernelError::ProcFile { path, source })?;
+        let order = self.read(ORDER).ok().and_then(|text| text.trim().parse().ok());
+        let whole_blocks =
+            whole_blocks(&self.read("proc/buddyinfo")?, order.unwrap_or(DEFAULT_ORDER));
+        Ok(GuestMemoryUse {
+            total: Bytes(info.mem_total),
+            free: Bytes(info.mem_free),
+            whole_blocks,
+            idle_cache: Bytes(info.inactive_file.unwrap_or_default()),
+            used_cache: Bytes(info.active_file.unwrap_or_default()),
+            has_swap: info.swap_total > 0,
+        })
+    }
+
+    /// Reclaims so much of the cache that is used least; programs' memory stays.
+    ///
+    /// The kernel takes what it finds: less is no error.
+    ///
+    /// # Errors
+    /// See [`ReclaimError`].
+    pub fn reclaim_cache(&self, bytes: Bytes, has_swap: bool) -> Result<(), ReclaimError> {
+        let path = self.root.join(RECLAIM);
+        if !path.exists() {
+            return Err(ReclaimError::NoCgroup(path));
+        }
+        match fs::write(&path, format!("{} swappiness=0", bytes.0)) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                if has_swap {
+                    return Err(ReclaimError::WouldSwap);
+                }
+                taken(fs::write(&path, bytes.0.to_string()), path)?;
+            }
+            result => taken(result, path)?,
+        }
+        Ok(())
+    }
+
+    /// Has the kernel move pages in use together, so that what is free lies in whole blocks.
+    ///
+    /// # Errors
+    /// What cannot be written.
+    pub fn compact(&self) -> Result<(), KernelError> {
+        let path = self.root.join(COMPACT);
+        fs::write(&path, "1").map_err(|source| written(path, source))
+    }
+
+    fn read(&self, name: &str) -> Result<String, KernelError> {
+        let path = self.root.join(name);
+        fs::read_to_string(&path).map_err(|source| KernelError::File {
+            path,
+            access: FileAccess::Read,
+            source,
+        })
+    }
+}
+
+/// EAGAIN says that the kernel found less than was asked for.
+fn taken(result: io::Result<()>, path: PathBuf) -> Result<(), KernelError> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        result => result.map_err(|source| written(path, source)),
+    }
+}
+
+fn written(path: PathBuf, source: io::Error) -> KernelError {
+    KernelError::File { path, access: FileAccess::Write, source }
+}
+
+/// Free memory in blocks of at least this order, by `/proc/buddyinfo`: a line for each zone, with
+/// the number of free blocks of each order behind its name.
+fn whole_blocks(buddyinfo: &str, order: usize) -> Bytes {
+    let blocks = buddyinfo.lines().flat_map(|line| {
+        let counts = line.split_once("zone").map_or("", |(_, rest)| rest);
+        counts.split_whitespace().skip(1).enumerate().filter_map(|(at, count)| {
+            let count: u64 = count.parse().ok()?;
+            Some((at, count))
+        })
+    });
+    let pages: u64 = blocks
+        .filter(|&(at, _)| at >= order)
+        .map(|(at, count)| count.saturating_mul(1 << at))
+        .sum();
+    Bytes(pages.saturating_mul(page_size() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDDYINFO: &str = "\
+Node 0, zone      DMA      0      0      0      0      0      0      0      0      1      1      2
+Node 0, zone    DMA32   1024     17      3      2      1      1      1      1      1      4    300
+";
+
+    fn system(files: &[(&str, &str)]) -> (tempfile::TempDir, GuestMemory) {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let memory = GuestMemory::under(root.path());
+        (root, memory)
+    }
+
+    fn meminfo(swap_kib: u64) -> String {
+        format!(
+            "MemTotal: 2097152 kB\nMemFree: 1300000 kB\nBuffers: 0 kB\nCached: 500000 kB\n\
+             SwapCached: 0 kB\nActive: 1 kB\nInactive: 1 kB\nActive(file): 100000 kB\n\
+             Inactive(file): 400000 kB\nSwapTotal: {swap_kib} kB\nSwapFree: 0 kB\nDirty: 0 kB\n\
+             Writeback: 0 kB\nMapped: 0 kB\nSlab: 0 kB\nCommitted_AS: 0 kB\nVmallocTotal: 0 kB\n\
+             VmallocUsed: 0 kB\nVmallocChunk: 0 kB\n"
+        )
+    }
+
+    #[test]
+    fn whole_blocks_are_those_that_are_reported() {
+        let pages = (512 + 2 * 1024) + (4 * 512 + 300 * 1024);
+        let page = page_size() as u64;
+        assert_eq!(whole_blocks(BUDDYINFO, 9), Bytes(pages * page));
+        assert_eq!(whole_blocks(BUDDYINFO, 10), Bytes((2 + 300) * 1024 * page));
+        assert_eq!(whole_blocks("nonsense\n", 9), Bytes::ZERO);
+    }
+
+    #[test]
+    fn memory_is_seen_as_the_kernel_counts_it() {
+        let text = meminfo(0);
+        let (_root, memory) =
+            system(&[("proc/meminfo", &text), ("proc/buddyinfo", BUDDYINFO), (ORDER, "10\n")]);
+        let found = memory.look().unwrap();
+        assert_eq!(found.total, Bytes(2 << 30));
+        assert_eq!(found.idle_cache, Bytes(400_000 << 10));
+        assert_eq!(found.used_cache, Bytes(100_000 << 10));
+        assert_eq!(found.whole_blocks, whole_blocks(BUDDYINFO, 10));
+        assert!(!found.has_swap);
+    }
+
+    #[test]
+    fn cache_is_reclaimed_without_swapping() {
+        let (root, memory) = system(&[(RECLAIM, "")]);
+        memory.reclaim_cache(Bytes(4096), true).unwrap();
+        let text = fs::read_to_string(root.path().join(RECLAIM)).unwrap();
+        assert_eq!(text, "4096 swappiness=0");
+    }
+
+    #[test]
+    fn without_cgroups_it_says_what_to_mount() {
+        let (_root, memory) = system(&[]);
+        let error = memory.reclaim_cache(Bytes(4096), false).unwrap_err();
+        assert!(error.to_string().contains("mount cgroup2"), "{error}");
+    }
+
+    #[test]
+    fn less_than_was_asked_for_is_no_error() {
+        let path = || PathBuf::from("x");
+        assert!(taken(Err(io::ErrorKind::WouldBlock.into()), path()).is_ok());
+        assert!(taken(Err(io::ErrorKind::PermissionDenied.into()), path()).is_err());
+    }
+}

@@ -1,0 +1,194 @@
+//! `ramslice giveback` on a kernel without ramslice: cache that is not used is reclaimed, and memory
+//! compacted, so that free page reporting finds more.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Result;
+use ramslice_backend::{GuestMemory, GuestMemoryUse};
+use ramslice_doctor::MemoryReturn;
+use ramslice_types::{Budget, Bytes, CacheChoice};
+use serde::Serialize;
+
+use super::{GivebackArgs, NO_DEVICE, device_names};
+use crate::context::{CommandContext, write_json};
+use crate::exit::{ExitStatus, UsageError};
+use crate::interrupt::interruptible;
+use crate::render::{ColumnAlign, TextTable};
+use crate::stderr;
+
+/// What is reclaimed at a time: between two steps, Ctrl-C and the progress get their turn.
+const STEP: Bytes = Bytes(32 << 20);
+
+#[derive(Serialize)]
+struct StockDocument<'a> {
+    devices: &'a [MemoryReturn],
+    power_driver: &'static str,
+    free_bytes: Bytes,
+    whole_blocks_bytes: Bytes,
+    idle_cache_bytes: Bytes,
+    used_cache_bytes: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dry_run: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reclaimed_bytes: Option<Bytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    whole_blocks_before_bytes: Option<Bytes>,
+}
+
+pub(super) fn run(
+    args: &GivebackArgs,
+    devices: &[MemoryReturn],
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
+    for (given, name) in
+        [(args.until.is_some(), "--until"), (args.budget != Budget::Unlimited, "--budget")]
+    {
+        if given {
+            let text = format!("{name} needs a kernel with ramslice: this one has no slices");
+            return Err(UsageError(text).into());
+        }
+    }
+    let memory = GuestMemory::under(Path::new("/"));
+    let before = memory.look()?;
+    let document = |now: &GuestMemoryUse| StockDocument {
+        devices,
+        power_driver: "none",
+        free_bytes: now.free,
+        whole_blocks_bytes: now.whole_blocks,
+        idle_cache_bytes: now.idle_cache,
+        used_cache_bytes: now.used_cache,
+        dry_run: args.now.then_some(args.dry_run),
+        reclaimed_bytes: None,
+        whole_blocks_before_bytes: None,
+    };
+    if !args.now {
+        if context.json() {
+            write_json(out, "giveback", document(&before))?;
+        } else {
+            table(&before, devices).write(out, &context.screen)?;
+        }
+        return Ok(ExitStatus::Ok);
+    }
+
+    if devices.is_empty() && !args.dry_run {
+        return Err(UsageError(NO_DEVICE.to_owned()).into());
+    }
+    let wanted = to_reclaim(&before, args.cache);
+    if args.dry_run {
+        if context.json() {
+            write_json(out, "giveback", document(&before))?;
+        } else {
+            writeln!(out, "would reclaim {wanted} of page cache, and compact memory")?;
+        }
+        return Ok(ExitStatus::Ok);
+    }
+
+    let start = Instant::now();
+    let progress = io::stderr().is_terminal() && !context.json();
+    let finished = interruptible(|interrupt| {
+        let mut done = Bytes::ZERO;
+        while done < wanted && !interrupt.requested() {
+            let step = STEP.min(wanted.saturating_sub(done));
+            memory.reclaim_cache(step, before.has_swap)?;
+            done = Bytes(done.0 + step.0);
+            if progress {
+                stderr::rewrite(format!("{done} of {wanted} of cache; Ctrl-C stops"));
+            }
+        }
+        if !interrupt.requested() {
+            if progress {
+                stderr::rewrite("compacting memory".to_owned());
+            }
+            memory.compact()?;
+        }
+        if progress {
+            stderr::clear();
+        }
+        Ok(!interrupt.requested())
+    })?;
+    let now = memory.look()?;
+    let reclaimed =
+        (before.idle_cache + before.used_cache).saturating_sub(now.idle_cache + now.used_cache);
+    if context.json() {
+        let body = StockDocument {
+            reclaimed_bytes: Some(reclaimed),
+            whole_blocks_before_bytes: Some(before.whole_blocks),
+            ..document(&now)
+        };
+        write_json(out, "giveback", body)?;
+    } else {
+        writeln!(
+            out,
+            "reclaimed {reclaimed} of page cache, compacted memory, in {:.2} s",
+            start.elapsed().as_secs_f64()
+        )?;
+        writeln!(
+            out,
+            "free in whole blocks: {} before, {} now: reported to the host within seconds",
+            before.whole_blocks, now.whole_blocks
+        )?;
+        if !finished {
+            writeln!(out, "ended: interrupted")?;
+        }
+    }
+    Ok(if finished { ExitStatus::Ok } else { ExitStatus::Refused })
+}
+
+/// How much cache goes.
+fn to_reclaim(memory: &GuestMemoryUse, choice: CacheChoice) -> Bytes {
+    match choice {
+        CacheChoice::Keep => Bytes::ZERO,
+        CacheChoice::Auto => memory.idle_cache,
+        CacheChoice::Drop => memory.idle_cache + memory.used_cache,
+    }
+}
+
+fn table(memory: &GuestMemoryUse, devices: &[MemoryReturn]) -> TextTable {
+    let mut table = TextTable::new(&[
+        ("", ColumnAlign::Left),
+        ("", ColumnAlign::Right),
+        ("", ColumnAlign::Left),
+    ])
+    .without_header();
+    let mut row = |name: &str, size: Option<Bytes>, text: &str| {
+        let size = size.map_or_else(|| "-".to_owned(), |size| size.to_string());
+        table.row(vec![name.to_owned(), size, text.to_owned()]);
+    };
+    row(
+        "free",
+        Some(memory.free),
+        &format!("of it {} in whole blocks, which are reported by themselves", memory.whole_blocks),
+    );
+    row(
+        "idle cache",
+        Some(memory.idle_cache),
+        "page cache that was not used lately: `ramslice giveback --now`",
+    );
+    row("used cache", Some(memory.used_cache), "page cache that was: stays");
+    row("kernel", None, "has no ramslice: free memory among pages in use stays with the guest");
+    row("to the host", None, &device_names(devices));
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_lately_goes_only_if_all_cache_is_to_go() {
+        let memory = GuestMemoryUse {
+            total: Bytes(1 << 30),
+            free: Bytes(1 << 20),
+            whole_blocks: Bytes::ZERO,
+            idle_cache: Bytes(3 << 20),
+            used_cache: Bytes(2 << 20),
+            has_swap: false,
+        };
+        assert_eq!(to_reclaim(&memory, CacheChoice::Auto), Bytes(3 << 20));
+        assert_eq!(to_reclaim(&memory, CacheChoice::Drop), Bytes(5 << 20));
+        assert_eq!(to_reclaim(&memory, CacheChoice::Keep), Bytes::ZERO);
+    }
+}
