@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`ramslice giveback` on Debian's own kernels: idle cache goes, what is in use stays.
+
+The guest's memory is a file that the guest can open, too; what the host has dropped is a hole in
+it. RAMSLICE_GUEST_MEMORY names it.
+"""
+
+import json
+import os
+import subprocess
+import unittest
+
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import MIB
+from ramlab.guest.hotplug_blocks import PROGRAM
+from ramlab.guest.workload import Load
+from ramlab.pytest_vm import vm
+
+SIZE = "1G"
+KERNELS = ["debian-6.1", "debian-6.12"]
+MEMORY_FILE = {
+    "mem": SIZE,
+    "disk": "1G",
+    "files": {"memory": SIZE},
+    "env": {"RAMSLICE_GUEST_MEMORY": "{folder}/memory"},
+}
+QEMU = (f"-object memory-backend-file,id=ram,size={SIZE},mem-path={{folder}}/memory,share=on",
+        "-machine memory-backend=ram")
+BALLOON = "-device virtio-balloon-pci,free-page-reporting=on"
+CACHE_MIB = 300
+
+
+def giveback(*words):
+    """The program's answer as JSON."""
+    done = subprocess.run([PROGRAM, "giveback", "--json", *words], capture_output=True, text=True)
+    if done.returncode:
+        raise AssertionError(f"status {done.returncode}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def held_mib():
+    return os.stat(os.environ["RAMSLICE_GUEST_MEMORY"]).st_blocks * 512 // MIB
+
+
+def fill_cache(test):
+    """Reads a disk through the page cache, once; closed, its cache would go."""
+    dev.write("/proc/sys/vm/drop_caches", 1)
+    disk = open("/dev/vda", "rb")
+    test.addCleanup(disk.close)
+    for _ in range(CACHE_MIB):
+        disk.read(MIB)
+
+
+@vm(kernel=KERNELS, qemu=(*QEMU, BALLOON), **MEMORY_FILE)
+class StockGiveback(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        subprocess.run(["modprobe", "virtio_balloon"], check=True)
+
+    def test_idle_cache_goes_to_the_host_and_memory_in_use_stays(self):
+        load = Load("anon", 200).wait_ready()
+        self.addCleanup(load.kill)
+        fill_cache(self)
+        before = giveback()
+        self.assertGreater(before["idle_cache_bytes"], CACHE_MIB * MIB * 9 // 10)
+        held = held_mib()
+        done = giveback("--now")
+        self.assertGreater(done["reclaimed_bytes"], CACHE_MIB * MIB * 8 // 10)
+        self.assertGreater(done["whole_blocks_bytes"],
+                           done["whole_blocks_before_bytes"] + CACHE_MIB * MIB * 7 // 10)
+        # The kernel reports it within seconds
+        self.assertTrue(harness.until(lambda: held_mib() < held - CACHE_MIB * 7 // 10))
+        load.end()
+
+    def test_a_dry_run_changes_nothing(self):
+        fill_cache(self)
+        before = giveback()["idle_cache_bytes"]
+        giveback("--now", "--dry-run")
+        self.assertGreater(giveback()["idle_cache_bytes"], before * 9 // 10)
+
+    def test_cache_that_is_to_be_kept_is_kept(self):
+        fill_cache(self)
+        before = giveback()["idle_cache_bytes"]
+        giveback("--now", "--cache", "keep")
+        self.assertGreater(giveback()["idle_cache_bytes"], before * 9 // 10)
+
+    def test_what_needs_slices_is_refused(self):
+        for words in (["--until", "512M"], ["--now", "--budget", "1k"]):
+            done = subprocess.run([PROGRAM, "giveback", *words], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("needs a kernel with ramslice", done.stderr)
+
+
+@vm(kernel=KERNELS[-1:], qemu=QEMU, **MEMORY_FILE)
+class StockWithoutDevice(unittest.TestCase):
+    def test_what_would_not_reach_the_host_is_refused(self):
+        fill_cache(self)
+        before = giveback()["idle_cache_bytes"]
+        done = subprocess.run([PROGRAM, "giveback", "--now"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no device", done.stderr)
+        self.assertGreater(giveback()["idle_cache_bytes"], before * 9 // 10)
