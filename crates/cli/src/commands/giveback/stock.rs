@@ -1,5 +1,5 @@
-//! `ramslice giveback` on a kernel without ramslice: cache that is not used is reclaimed, and memory
-//! compacted, so that free page reporting finds more.
+//! `ramslice giveback` on a kernel without ramslice: idle cache is reclaimed, and memory compacted,
+//! so that free page reporting finds more.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
