@@ -8,11 +8,12 @@ no data was damaged, no process was killed for want of memory and nothing was sw
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
 
-from ramlab.common import OUT, RAMLAB, ROOT, die, kvm_usable
+from ramlab.common import OUT, RAMLAB, ROOT, built, die, kvm_usable
 
 # Slices of 32 MiB: 128 of them in the guest, as in the papers' machines.
 GUEST = ["--mem", "4G", "--cpus", "2", "--disk", "6G", "--timeout", "900"]
@@ -22,24 +23,24 @@ TARBALL = "/usr/src/linux-source-6.12.tar.xz"
 
 
 def prepare():
-    """Builds what the guest needs; returns the file to read and libbpf's source."""
+    """Builds what the guest needs; returns our program and libbpf's source."""
     kernel = subprocess.run([RAMLAB, "kernel", "plain"])
     if kernel.returncode:
         sys.exit(kernel.returncode)
-    tools = "source lab/env && cargo build --release --locked"
-    if subprocess.run(["bash", "-c", tools], cwd=ROOT).returncode:
-        die(f"failed: {tools}")
+    print("building the programs, unless they are up to date", flush=True)
+    program = os.environ.get("RAMSLICE_PROGRAM") or built("ramslice")
     if subprocess.run([RAMLAB, "guest-programs"], stdout=subprocess.DEVNULL).returncode:
         die("failed: ramlab guest-programs")
     source = subprocess.run([RAMLAB, "kernel", "--source"],
                             stdout=subprocess.PIPE, text=True, check=True)
-    return TARBALL, source.stdout.split()[-1] + "/tools/lib/bpf"
+    return program, source.stdout.split()[-1] + "/tools/lib/bpf"
 
 
-def guest(append, *words):
+def guest(program, append, *words):
     """Runs the demonstration in a guest, its output passing through."""
     line = [RAMLAB, "vm", *GUEST, "--append", f"ramslice=32M {append}", "--rw", FOLDER, "--",
-            "python3", "-m", "ramlab.guest.demo", FOLDER, *words]
+            "env", f"RAMSLICE_PROGRAM={program}", "python3", "-m", "ramlab.guest.demo", FOLDER,
+            "--file", TARBALL, *words]
     return subprocess.run([str(word) for word in line]).returncode
 
 
@@ -78,12 +79,12 @@ def main():
     FOLDER.mkdir(parents=True, exist_ok=True)
     for old in FOLDER.glob("*"):
         old.unlink()
-    tarball, bpf = prepare()
-    status = guest("", "--file", tarball, "--source", bpf)
+    program, bpf = prepare()
+    status = guest(program, "", "--source", bpf)
     if not (FOLDER / "demo.json").exists():
         die(f"the guest left no result (status {status})", status or 1)
     print("\nthe same, shorter, with kernel and user memory apart (movablecore)")
-    short_status = guest("movablecore=3G", "--short", "--file", tarball)
+    short_status = guest(program, "movablecore=3G", "--short")
     if not (FOLDER / "short.json").exists():
         die(f"the guest left no result (status {short_status})", short_status or 1)
 

@@ -26,6 +26,7 @@ def main():
     FOLDER.mkdir(parents=True, exist_ok=True)
     for old in FOLDER.glob("*"):
         old.unlink()
+    print("building the programs, unless they are up to date", flush=True)
     program = os.environ.get("RAMSLICE_PROGRAM") or built("ramslice")
     line = [RAMLAB, "vm", "--kernel", f"debian-{series}", "--mem", "2G", "--rw", FOLDER, "--",
             f"RAMSLICE_PROGRAM={program} python3 -m ramlab.guest.demo_stock {FOLDER}"]

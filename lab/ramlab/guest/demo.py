@@ -3,9 +3,10 @@
 
 Usage: python3 -m ramlab.guest.demo OUT [--short]
 
-Writes OUT/demo.json (OUT/short.json with --short) and pictures of physical memory, and prints
-what each step means. Programs: a parallel compile of libbpf, a Redis server with data, files read
-through the page cache, and a burst that wants more memory than all of them.
+Writes OUT/demo.json (OUT/short.json with --short) and pictures of physical memory, and prints what
+each step means. RAMSLICE_PROGRAM draws them. Memory is filled by a parallel compile of libbpf,
+a Redis server with data, files read through the page cache, and a burst that wants more memory than
+all of them.
 """
 
 import argparse
@@ -23,8 +24,7 @@ from pathlib import Path
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 
-TOOL = os.environ.get("RAMSLICE_PROGRAM") or str(
-    Path(os.environ.get("RAMSLICE_CACHE", "/nonexistent"), "target/release/ramslice"))
+PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 DISK = Path("/mnt")
 BUDGET = 50_000_000  # units of 100 cycles: 5e9 cycles, a second or two of one CPU
 REDIS = ["redis-cli", "-s", "/tmp/redis.sock"]
@@ -147,18 +147,18 @@ def compact(device, budget):
 
 def picture(out, name, title):
     subprocess.run(
-        [TOOL, "map", "--png", out / f"{name}.png", "--title", title],
+        [PROGRAM, "map", "--png", out / f"{name}.png", "--title", title],
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    return subprocess.run([TOOL, "status"], capture_output=True, text=True).stdout
+    return subprocess.run([PROGRAM, "status"], capture_output=True, text=True).stdout
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument(
-        "--short", action="store_true", help="no compile, no second compaction's picture"
+        "--short", action="store_true", help="no compile, and less data in Redis"
     )
     parser.add_argument("--source", help="the kernel's tools/lib/bpf")
     parser.add_argument("--file", type=Path, required=True, help="a large file to read")
@@ -208,7 +208,8 @@ def main():
         say(f"compiled: libbpf.a, {library.stat().st_size >> 10} KiB")
 
     result["nonempty_before"] = nonempty(device)
-    picture(args.out, f"{prefix}before", "before: a compile, files read, and a burst that ended")
+    done = "files read" if args.short else "a compile, files read,"
+    picture(args.out, f"{prefix}before", f"before: {done} and a burst that ended")
     say(
         f"after a burst that ended, {result['nonempty_before']} of {info.nr_slices} slices hold"
         " something"
