@@ -95,6 +95,15 @@ holds "and the daemon sees them" soon status ok true
 rm -r /etc/systemd/system/ramsliced.service.d
 systemctl daemon-reload
 
+packs_before_sleep() {
+	for wanted in Wants After; do
+		systemctl show -P $wanted sleep.target | grep -qwF ramslice-pack.service || return 1
+	done
+}
+holds "memory is not packed before sleep" not packs_before_sleep
+holds "a unit for that can be enabled" systemctl enable ramslice-pack
+holds "sleep waits until memory is packed" packs_before_sleep
+
 holds "the program switches memory off" ramslice offline --empty
 holds "some is off" not all_on
 holds "it is removed" dpkg -r ramslice
