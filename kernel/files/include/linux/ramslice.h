@@ -166,63 +166,22 @@ bool ramslice_could_free(struct zone *zone, unsigned long nr_pages);
 
 #else /* !CONFIG_RAMSLICE */
 
-static inline bool ramslice_enabled(void)
-{
-	return false;
-}
-
-static inline void ramslice_touch(struct zone *zone, unsigned long pfn,
-				  unsigned int order) { }
-
-static inline bool ramslice_demand(struct zone *zone, gfp_t gfp,
-				   unsigned int order, unsigned long mark,
-				   int highest_zoneidx,
-				   unsigned int alloc_flags)
-{
-	return false;
-}
-
-static inline void ramslice_below_high(struct zone *zone, gfp_t gfp,
-				       unsigned int order) { }
-static inline void ramslice_readahead(struct address_space *mapping,
-				      pgoff_t index, unsigned long nr_pages,
-				      gfp_t gfp) { }
-
-static inline bool ramslice_spare_reclaim(struct zone *zone, gfp_t gfp,
-					  unsigned int order,
-					  int highest_zoneidx)
-{
-	return false;
-}
-
-static inline bool ramslice_balance(pg_data_t *pgdat, int highest_zoneidx)
-{
-	return false;
-}
-
-static inline void ramslice_wake_range(unsigned long start_pfn,
-				       unsigned long end_pfn) { }
-
-static inline unsigned long ramslice_wakeable_pages(void)
-{
-	return 0;
-}
-
-static inline unsigned long ramslice_node_wakeable_pages(int nid)
-{
-	return 0;
-}
-
-static inline unsigned long ramslice_zone_wakeable_pages(struct zone *zone)
-{
-	return 0;
-}
-
-static inline bool ramslice_could_free(struct zone *zone,
-				       unsigned long nr_pages)
-{
-	return false;
-}
+/*
+ * Macros, because these do not look at their arguments: then compilers make of
+ * each file with hooks what they make of it without them, to the byte.
+ */
+#define ramslice_enabled()			false
+#define ramslice_touch(...)			do { } while (0)
+#define ramslice_demand(...)			false
+#define ramslice_below_high(...)		do { } while (0)
+#define ramslice_readahead(...)			do { } while (0)
+#define ramslice_spare_reclaim(...)		false
+#define ramslice_balance(...)			false
+#define ramslice_wake_range(...)		do { } while (0)
+#define ramslice_wakeable_pages()		0UL
+#define ramslice_node_wakeable_pages(...)	0UL
+#define ramslice_zone_wakeable_pages(...)	0UL
+#define ramslice_could_free(...)		false
 
 #endif /* CONFIG_RAMSLICE */
 

@@ -11,17 +11,6 @@
 
 struct page;
 
-#ifdef CONFIG_RAMSLICE
-
-struct page *__ramslice_place(struct zone *zone, struct page *page,
-			      unsigned int order, int list_type, int type);
-
-/* Does a free block of this order, to be split, have a place to choose? */
-static __always_inline bool ramslice_places(unsigned int order)
-{
-	return ramslice_enabled() && order >= pageblock_order;
-}
-
 /**
  * ramslice_place - a pageblock changes hands, or a part of one: choose which
  * @zone: the zone
@@ -30,33 +19,27 @@ static __always_inline bool ramslice_places(unsigned int order)
  * @list_type: migrate type of the list that the block is on
  * @type: migrate type of the request
  *
+ * Only if ramslice_enabled().
+ *
  * Context: zone->lock held.
  * Return: @page, or a block on a list of @list_type that suits better. Only
  * one of a pageblock or more is exchanged for one of another order.
  */
-static __always_inline struct page *ramslice_place(struct zone *zone,
-						   struct page *page,
-						   unsigned int order,
-						   int list_type, int type)
+struct page *ramslice_place(struct zone *zone, struct page *page,
+			    unsigned int order, int list_type, int type);
+
+#ifdef CONFIG_RAMSLICE
+
+/* Does a free block of this order, to be split, have a place to choose? */
+static __always_inline bool ramslice_places(unsigned int order)
 {
-	if (ramslice_enabled())
-		return __ramslice_place(zone, page, order, list_type, type);
-	return page;
+	return ramslice_enabled() && order >= pageblock_order;
 }
 
 #else /* !CONFIG_RAMSLICE */
 
-static inline bool ramslice_places(unsigned int order)
-{
-	return false;
-}
-
-static inline struct page *ramslice_place(struct zone *zone, struct page *page,
-					  unsigned int order, int list_type,
-					  int type)
-{
-	return page;
-}
+/* See ramslice.h */
+#define ramslice_places(...)	false
 
 #endif /* CONFIG_RAMSLICE */
 

@@ -165,8 +165,8 @@ static struct page *ramslice_find_part(const struct ramslice_place *place,
 	return first;
 }
 
-struct page *__ramslice_place(struct zone *zone, struct page *page,
-			      unsigned int order, int list_type, int type)
+struct page *ramslice_place(struct zone *zone, struct page *page,
+			    unsigned int order, int list_type, int type)
 {
 	struct ramslice_zone *rz;
 	struct ramslice_place *place;
