@@ -146,15 +146,20 @@ def configure(tree, objects, flavour, arch=NATIVE):
     return before != after
 
 
-def build(source, flavour, arch, store):
-    """Compiles one flavour in its kept object tree and stores the result."""
+def objects_of(source, flavour, arch=NATIVE):
+    """The kept object tree of a flavour."""
+    return source.home / f"obj-{arch.prefixed(flavour)}"
+
+
+def compile_objects(source, flavour, arch=NATIVE):
+    """Brings the kept object tree of a flavour up to date; returns (steps done, seconds)."""
     need_space(CACHE, 12 if not source.pristine.exists() else 6)
     source.extract()
     patched = FLAVOURS[flavour][0]
     changed = source.sync() if patched else []
     tree = source.patched if patched else source.pristine
     name = arch.prefixed(flavour)
-    objects = source.home / f"obj-{name}"
+    objects = objects_of(source, flavour, arch)
     cold = not (objects / "vmlinux").exists()
     reconfigured = configure(tree, objects, flavour, arch)
     cold = cold or reconfigured
@@ -168,7 +173,15 @@ def build(source, flavour, arch, store):
     command = make(tree, objects, *VARIABLES.get(flavour, ()), arch.boots, "modules", arch=arch)
     steps, seconds = progress.build(command, f"kernel {name}", log, expected, REPRODUCIBLE)
     put_json(COUNTS, read_counts() | {kind: steps})
+    return steps, seconds
 
+
+def build(source, flavour, arch, store):
+    """Compiles one flavour and stores the result."""
+    steps, seconds = compile_objects(source, flavour, arch)
+    patched = FLAVOURS[flavour][0]
+    tree = source.patched if patched else source.pristine
+    objects = objects_of(source, flavour, arch)
     fresh = store.with_name(store.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
@@ -191,7 +204,7 @@ def build(source, flavour, arch, store):
     (fresh / "info.json").write_text(json.dumps(info, indent=2) + "\n")
     shutil.rmtree(store, ignore_errors=True)
     fresh.rename(store)
-    prune(name)
+    prune(arch.prefixed(flavour))
 
 
 def prune(name):
