@@ -263,6 +263,15 @@ def beside_requests(_):
         raise Failed(f"one stopped the other: {rounds}")
 
 
+def movable_blocks():
+    blocks = [
+        b for b in sorted(MEMORY.glob("memory[0-9]*")) if "Movable" in dev.read(b / "valid_zones")
+    ]
+    if not blocks:
+        raise Failed("no memory block is in ZONE_MOVABLE")
+    return blocks
+
+
 def take_block(blocks):
     """Takes one of these memory blocks offline; those with holes or reserved pages refuse."""
     for block in blocks:
@@ -277,11 +286,7 @@ def take_block(blocks):
 def hotplug(_):
     """A memory block is unplugged and plugged in again, the second time while slices are offline.
     """
-    blocks = [
-        b for b in sorted(MEMORY.glob("memory[0-9]*")) if "Movable" in dev.read(b / "valid_zones")
-    ]
-    if not blocks:
-        raise Failed("no memory block is in ZONE_MOVABLE")
+    blocks = movable_blocks()
     with dev.Device() as device:
         nr_slices = device.info().nr_slices
         for slices_off in (False, True):
@@ -337,6 +342,37 @@ def test_both_recounts_agree_after(lru, workload):
 def test_both_recounts_agree_on_two_nodes_after(workload):
     dev.set_mglru(False)
     workload(SECONDS)
+
+
+@MOVABLE
+def test_verify_is_true_while_a_memory_block_goes_offline():
+    """Its pages are no longer online some time before its slices leave the table."""
+    # verify comes to the last block last
+    block = take_block(sorted(movable_blocks(), key=lambda path: -int(path.name[6:])))
+    stop, verdicts, false = threading.Event(), [], []
+
+    def read():
+        while not stop.is_set():
+            try:
+                verdicts.append(dev.verify())
+            except AccountingError as error:
+                false.append(str(error))
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        for state in ("online_movable", "offline") * 5:
+            dev.write(block / "state", state)
+    finally:
+        stop.set()
+        for reader in readers:
+            reader.join()
+        dev.write(block / "state", "online_movable")
+    if false:
+        raise AccountingError(f"{len(false)} verdicts beside {len(verdicts)} good ones: {false[0]}")
+    if len(verdicts) < 10:
+        raise Failed(f"only {len(verdicts)} verdicts while a block went offline five times")
 
 
 @MOVABLE
