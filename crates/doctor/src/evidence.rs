@@ -184,8 +184,11 @@ pub fn evidence(findings: &MachineFindings, layout: &MemoryLayout) -> Vec<Eviden
             ramslice.slice_bytes.map_or_else(String::new, |size| format!(", slices of {size}"));
         let driver = ramslice.power_driver.as_deref().unwrap_or("none");
         let on = if ramslice.enabled == Some(true) { "on" } else { "off" };
-        let so =
-            if ramslice.real_driver().is_some() { "can power down" } else { "powers nothing down" };
+        let so = match ramslice.real_driver() {
+            Some("report") => "slices that are off go to the host",
+            Some(_) => "can power down",
+            None => "powers nothing down",
+        };
         add("ramslice", "sys/kernel/mm/ramslice", format!("{on}{size}, power driver {driver}"), so);
     }
     out

@@ -132,6 +132,9 @@ fn pageblock(findings: &MachineFindings) -> Bytes {
     findings.pageblock_bytes.unwrap_or(Bytes(2 << 20))
 }
 
+/// Small, because the host takes memory back in any size: one chunk, the unit in which slices wake.
+const GIVE_BACK_SLICE: Bytes = Bytes(4 << 20);
+
 /// What to write on the host, so that guests can give memory back.
 const HOST_OFFERS: &str = "A host takes free memory back with `-device \
      virtio-balloon-pci,free-page-reporting=on` (QEMU), `<memballoon model='virtio' \
@@ -158,7 +161,7 @@ fn virtual_machine(findings: &MachineFindings) -> PowerDownVerdict {
         verdict.because.push(HOST_OFFERS.to_owned());
         return verdict;
     }
-    let size = DEFAULT_SLICE.0.div_ceil(pageblock(findings).0.max(1)) * pageblock(findings).0;
+    let size = GIVE_BACK_SLICE.0.div_ceil(pageblock(findings).0.max(1)) * pageblock(findings).0;
     let slice = SliceAdvice::size(
         Bytes(size),
         "for giving memory back the choice is free; small slices empty easily",

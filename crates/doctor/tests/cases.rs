@@ -339,6 +339,10 @@ fn contradictory_sizes_are_reported_and_modules_are_the_bound() {
     assert!(report.evidence.iter().any(|line| line.says.contains("at most 8 GiB in 2 sockets")));
 }
 
+fn says_how_a_host_offers_it(report: &DoctorReport) -> bool {
+    report.verdict.because.iter().any(|sentence| sentence.contains("free-page-reporting=on"))
+}
+
 #[test]
 fn a_virtual_machine_has_nothing_and_says_whose_memory_it_is() {
     let guest = || {
@@ -363,6 +367,7 @@ fn a_virtual_machine_has_nothing_and_says_whose_memory_it_is() {
     assert_eq!((parameter(&report), report.verdict.returnable_bytes), (None, None));
     assert!(report.verdict.savings[0].high_mw.abs() < 1e-9);
     assert!(report.gaps.iter().all(|gap| !gap.widens), "{:?}", report.gaps);
+    assert!(says_how_a_host_offers_it(&report));
 
     // Feature bit 5: free page reporting.
     let balloon = |features: &str| {
@@ -374,8 +379,11 @@ fn a_virtual_machine_has_nothing_and_says_whose_memory_it_is() {
     let report = balloon("1000010000").report(None);
     assert_eq!(report.verdict.returnable_bytes, Some(Bytes(2 * GIB)));
     assert!(report.findings.give_back[0].by_itself);
-    assert_eq!(parameter(&report), Some("ramslice=64M"));
-    assert!(!balloon("1000000000").report(None).findings.give_back[0].by_itself);
+    assert_eq!(parameter(&report), Some("ramslice=4M"));
+    assert!(!says_how_a_host_offers_it(&report), "it is offered");
+    let silent = balloon("1000000000").report(None);
+    assert!(!silent.findings.give_back[0].by_itself);
+    assert!(says_how_a_host_offers_it(&silent));
     let report = guest().file("sys/bus/virtio/devices/virtio0/device", "0x0018\n").report(None);
     assert_eq!(report.findings.give_back[0].name, "virtio-mem");
 }
