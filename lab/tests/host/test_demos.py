@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""`make demo` and `make demo-stock` end well and leave their pictures and results."""
+"""The demonstrations (`make demo` and others) end well and leave their pictures and results."""
 
 import json
 import subprocess
 
 import pytest
 
+from ramlab.bench import giveback
 from ramlab.common import OUT, ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200), pytest.mark.xdist_group("demos")]
@@ -38,3 +39,14 @@ def test_the_demonstration_leaves_pictures_of_memory(demo, picture):
 def test_memory_looks_different_after_the_demonstration_switched_slices_off(demo):
     before, after = ((demo[1] / f"{name}.png").read_bytes() for name in PICTURES[:2])
     assert before != after
+
+
+def test_the_demonstration_of_give_back_has_the_host_hold_less_of_the_guest_with_ramslice():
+    done = subprocess.run(["make", "--no-print-directory", "demo-giveback"], cwd=ROOT, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert done.returncode == 0, done.stdout[-4000:]
+    folder = OUT / "demo-giveback"
+    assert (folder / "held.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    found = json.loads((folder / "result.json").read_text())
+    held = {arm: giveback.held_over_used(figures) for arm, figures in found.items()}
+    assert held[giveback.OURS] < held[giveback.USUAL] / 2
