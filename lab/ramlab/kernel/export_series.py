@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Writes the kernel changes as patches for 'git am' to out/series, and proves them.
 
-The series has two parts, core and research. Each begins with patches that add files of the
-overlay: kernel/patches/PART/messages/*.txt hold a commit message each and, after a line "---",
-patterns of the files that the patch adds. Then come the part's hooks, kernel/patches/PART. Core
-builds without research. The export checks that git am of the series on Debian's source gives the
-patched tree, and that checkpatch.pl --strict has no complaint that is not a known exception. The
-same input gives the same output.
+The series has two parts, core and research. Each begins with patches that add files of the overlay:
+kernel/patches/PART/messages/*.txt hold a commit message each and, after a line "---", patterns of
+the files that the patch adds. Then come the part's hooks, kernel/patches/PART. Core builds without
+research. kernel/cover-letter.txt goes before them. The export checks that git am of the series on
+Debian's source gives the patched tree, and that checkpatch.pl --strict has no complaint that is not
+a known exception. The same input gives the same output.
 """
 
 import argparse
@@ -21,10 +21,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ramlab.common import OUT, RAMLAB, die, locked
+from ramlab.common import OUT, RAMLAB, ROOT, die, locked
 from ramlab.kernel.source import OVERLAY, PATCHES, Source, git, overlay, series
 
 PARTS = ("core", "research")
+COVER = ROOT / "kernel/cover-letter.txt"
 
 
 def groups():
@@ -77,6 +78,18 @@ def prove(repo, wanted):
         die(f"git am: unexpected files: {' '.join(sorted(extra))}")
 
 
+def put_cover_letter(path, date):
+    """Fills in the letter that git has begun: the first line is its subject."""
+    subject, _, text = COVER.read_text().partition("\n\n")
+    letter = path.read_text()
+    for blank, filled in (("*** SUBJECT HERE ***", subject), ("*** BLURB HERE ***", text.strip())):
+        if letter.count(blank) != 1:
+            die(f"git's cover letter has no {blank}")
+        letter = letter.replace(blank, filled)
+    # The rest of what git writes follows from the patches, but for the date
+    path.write_text(re.sub(r"^Date: .*$", f"Date: {date}", letter, flags=re.M))
+
+
 def main():
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
@@ -103,8 +116,9 @@ def main():
                 *(path for path in hooks if path.parent.name == part))
         adding = sum(map(len, parts.values()))
         git(made, "format-patch", "-q", "--zero-commit", "--no-signature", "--numbered",
-            "-o", patches, f"HEAD~{adding + len(hooks)}")
-        names = sorted(patches.glob("*.patch"))
+            "--cover-letter", "-o", patches, f"HEAD~{adding + len(hooks)}")
+        cover, *names = sorted(patches.glob("*.patch"))
+        put_cover_letter(cover, date)
         base(source, fresh, touched)
         git(fresh, "am", "-q", *names)
         prove(fresh, wanted)
