@@ -7,7 +7,8 @@
  * a reference: it is for tests only, and taints the kernel. A number written to
  * "leak" beside it is how many objects are allocated and forgotten, one written
  * to "atomic" how many blocks of ATOMIC_ORDER are held that came from atomic
- * allocations.
+ * allocations, one written to "race" how often a variable is changed under no
+ * lock.
  */
 
 #include <linux/bio.h>
@@ -238,6 +239,22 @@ static int touch_leak_set(void *unused, u64 nr)
 }
 DEFINE_DEBUGFS_ATTRIBUTE(touch_leak_fops, NULL, touch_leak_set, "%llu\n");
 
+static unsigned long touch_raced;
+
+/* Two tasks that write at the same time race. */
+static int touch_race_set(void *unused, u64 nr)
+{
+	if (nr > 10000000)
+		return -EINVAL;
+	while (nr--) {
+		touch_raced++;
+		/* Not to be one addition */
+		barrier();
+	}
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(touch_race_fops, NULL, touch_race_set, "%llu\n");
+
 static int touch_atomic_nr_set(void *unused, u64 nr)
 {
 	int err = 0;
@@ -269,6 +286,8 @@ static int __init touch_init(void)
 	debugfs_create_file("touch", 0600, touch_folder, NULL, &touch_fops);
 	debugfs_create_file_unsafe("leak", 0200, touch_folder, NULL,
 				   &touch_leak_fops);
+	debugfs_create_file_unsafe("race", 0200, touch_folder, NULL,
+				   &touch_race_fops);
 	debugfs_create_file_unsafe("atomic", 0200, touch_folder, NULL,
 				   &touch_atomic_fops);
 	return 0;

@@ -3,9 +3,10 @@
 
 The patterns are such that grep -E understands them, too (lab/guest/checks.sh).
 
-Data races are a complaint only if a function of ours is in the stack of either access: reports of
-KCSAN name both. Upstream has many races on purpose or unfixed, and what we share with its code is
-read and written by functions of ours, or marked where a hook is inlined (ramslice_touch()).
+Data races are a complaint only if a function of ours makes one of the accesses, itself or by a
+function of the kernel's library: reports of KCSAN name both. Upstream has many races on purpose or
+unfixed, of which some are met wherever a function sleeps or takes a lock. What we share with its
+code is read and written by functions of ours, or marked where a hook is inlined (ramslice_touch()).
 """
 
 import re
@@ -20,10 +21,15 @@ COMPLAINT = re.compile(
 # Lines of user space that pass through the kernel log.
 NOT_KERNEL = re.compile(r"virtme-(ng-)?init|udevd?\[|systemd(-\w+)?\[")
 
-# A report of a race, from its first line to the end of its stacks; and a function of ours, or one
-# of our modules, in these.
+# A report of a race, from its first line to the end of its stacks; the line before a stack; and one
+# of a stack, with its function and the module that this is in.
 RACE = re.compile(r"BUG: KCSAN: ")
 RACE_ENDS = re.compile(r"Reported by Kernel Concurrency Sanitizer|={30}")
+ACCESS = re.compile(r"\b(read|write|read-write)( \(\w+\))? to 0x[0-9a-f]+ of \d+ bytes by ")
+FRAME = re.compile(r" ([\w.]+)\+0x[0-9a-f]+/0x[0-9a-f]+( \[\w+\])?")
+# Functions that access what their callers hand them
+LIBRARY = re.compile(r"_*(mem(cpy|move|set|cmp|chr)|str\w*cpy|str\w*cmp|strn?len|find_\w*bit|"
+                     r"bitmap_|list_|sort|copy_(to|from)_|kasan_|kcsan_|tsan_)")
 OURS = "ramslice"
 
 BEFORE, AFTER, SHOWN = 3, 35, 5
@@ -39,20 +45,26 @@ class Reader:
     def __init__(self):
         # Number of the line that comes next, and of the one that began the report of a race
         self.next, self.race = 0, None
+        # Whether the function that makes an access is yet to come
+        self.access = False
 
     def complaint(self, line):
         """The number of the line that began a complaint which this line makes one; None without.
         """
         number, self.next = self.next, self.next + 1
         if RACE.search(line):
-            self.race = number
+            self.race, self.access = number, False
         elif self.race is None or is_complaint(line):
             return number if is_complaint(line) else None
-        if OURS in line:
-            number, self.race = self.race, None
-            return number
-        if RACE_ENDS.search(line):
+        elif RACE_ENDS.search(line):
             self.race = None
+        elif ACCESS.search(line):
+            self.access = True
+        elif self.access and (frame := FRAME.search(line)):
+            self.access = bool(LIBRARY.match(frame[1]))
+            if OURS in frame[0]:
+                number, self.race = self.race, None
+                return number
         return None
 
 

@@ -79,17 +79,24 @@ def race(*frames):
 
 
 FOREIGN = ("folio_two+0x1/0x2", "shrink_one+0x3/0x4")
+OURS = ("ramslice_scan+0x1/0x2", "__ramslice_demand+0x1/0x2", "sim_off+0x1/0x2 [ramslice_sim]")
 
 
 def test_a_race_wholly_of_upstream_is_no_complaint_whoever_ran_it():
     assert excerpt(race(*FOREIGN)) == []
 
 
-@pytest.mark.parametrize("frame", ["ramslice_scan+0x1/0x2", "__ramslice_demand+0x1/0x2",
-                                   "sim_off+0x1/0x2 [ramslice_sim]"])
-def test_a_race_with_a_function_of_ours_in_a_stack_is_a_complaint(frame):
-    report = race(*FOREIGN, frame)
+@pytest.mark.parametrize("frame", OURS)
+@pytest.mark.parametrize("library", [(), ("memcpy+0x1/0x2",), ("_find_next_bit+0x1/0x2",),
+                                     ("__list_add_valid+0x1/0x2", "list_sort+0x1/0x2")], ids=str)
+def test_a_race_with_an_access_of_ours_is_a_complaint(library, frame):
+    report = race(*library, frame, *FOREIGN)
     assert excerpt(["fine"] * 9 + report)[-len(report):] == report
+
+
+@pytest.mark.parametrize("frame", OURS)
+def test_a_race_within_what_functions_of_ours_call_is_none(frame):
+    assert excerpt(race("rcu_all_qs+0x1/0x2", "__cond_resched+0x1/0x2", frame)) == []
 
 
 def test_a_line_after_the_stacks_of_a_race_belongs_to_no_race():
