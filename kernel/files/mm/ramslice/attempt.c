@@ -70,14 +70,18 @@ bool ramslice_is_final(enum ramslice_reason reason)
 enum ramslice_reason ramslice_refusal(u32 id, bool ignore_backoff)
 {
 	const struct ramslice_slice *s = &ramslice_slices[id];
+	enum ramslice_reason reason = RAMSLICE_REASON_NONE;
 
+	spin_lock_irq(&ramslice_lock);
 	if (s->unreclaimable)
-		return s->reason;
-	if (s->state != RAMSLICE_ONLINE)
-		return RAMSLICE_REASON_STATE;
-	if (!ignore_backoff && s->nr_fails && time_before(jiffies, s->retry_at))
-		return RAMSLICE_REASON_BACKOFF;
-	return RAMSLICE_REASON_NONE;
+		reason = s->reason;
+	else if (s->state != RAMSLICE_ONLINE)
+		reason = RAMSLICE_REASON_STATE;
+	else if (!ignore_backoff && s->nr_fails &&
+		 time_before(jiffies, s->retry_at))
+		reason = RAMSLICE_REASON_BACKOFF;
+	spin_unlock_irq(&ramslice_lock);
+	return reason;
 }
 
 /* Traces a refusal and returns its reason; @pfn is the page, 0 if none. */
@@ -113,13 +117,14 @@ void ramslice_quick_census(u32 id, struct ramslice_census *c,
 
 u64 ramslice_census_price(const struct ramslice_census *c)
 {
-	u64 base = ramslice_price_base(&ramslice_prices, c->nr_pages);
-	u64 content = ramslice_price_content(&ramslice_prices, c->nr_drop,
-					     c->nr_move, c->nr_maps);
+	struct ramslice_prices prices = ramslice_current_prices();
+	u64 base = ramslice_price_base(&prices, c->nr_pages);
+	u64 content = ramslice_price_content(&prices, c->nr_drop, c->nr_move,
+					     c->nr_maps);
 	u64 price = size_add(base, content);
 
 	if (c->reason != RAMSLICE_REASON_NONE)
-		price = size_add(price, ramslice_prices.unreclaimable);
+		price = size_add(price, prices.unreclaimable);
 	return price;
 }
 
@@ -154,6 +159,7 @@ static enum ramslice_reason
 ramslice_check_limits(struct ramslice_run *run, u32 id,
 		      const struct ramslice_census *c, u64 budget, u64 *price)
 {
+	struct ramslice_prices prices = ramslice_current_prices();
 	u64 nr_free, nr_cache, taken;
 
 	if (!ramslice_reserve_has(run->target.reserve, id,
@@ -167,8 +173,7 @@ ramslice_check_limits(struct ramslice_run *run, u32 id,
 	}
 	nr_free -= min(nr_free, run->dry_moved);
 	*price = size_add(ramslice_census_price(c),
-			  ramslice_price_targets(&ramslice_prices, nr_free,
-						 nr_cache));
+			  ramslice_price_targets(&prices, nr_free, nr_cache));
 	trace_ramslice_price(id, *price, budget, c->nr_drop, c->nr_move,
 			     c->nr_maps);
 	if (*price > budget)
@@ -187,6 +192,7 @@ static enum ramslice_reason ramslice_empty_slice(struct ramslice_run *run,
 						 u64 price, u64 *spent)
 {
 	struct ramslice_slice *s = &ramslice_slices[id];
+	struct ramslice_prices prices = ramslice_current_prices();
 	struct ramslice_work before = run->work, done;
 	struct ramslice_outcome *outcome = run->outcome;
 	u64 ns;
@@ -198,8 +204,7 @@ static enum ramslice_reason ramslice_empty_slice(struct ramslice_run *run,
 	ns = task_sched_runtime(current) - ns;
 	outcome->price_measured += ramslice_cpu_price(ns);
 	done = ramslice_work_since(&run->work, &before);
-	*spent = err ? ramslice_price_work(&ramslice_prices, &done,
-					   c->nr_maps) : price;
+	*spent = err ? ramslice_price_work(&prices, &done, c->nr_maps) : price;
 	trace_ramslice_offline(id, err, run->reason, done.pages_migrated,
 			       done.pages_dropped);
 

@@ -87,7 +87,8 @@ static long ramslice_ioc_info(void __user *arg)
 		info.managed_pages += zone_managed_pages(rz->zone);
 		info.free_pages += zone_page_state(rz->zone, NR_FREE_PAGES);
 		info.offline_pages += ramslice_zone_wakeable_pages(rz->zone);
-		info.quarantined_pages += rz->nr_quarantined_pages;
+		info.quarantined_pages +=
+			READ_ONCE(rz->nr_quarantined_pages);
 		info.held_pages += READ_ONCE(rz->nr_held_pages);
 	}
 	up_read(&ramslice_table_sem);
@@ -119,7 +120,7 @@ static long ramslice_ioc_zone(void __user *arg)
 	strscpy(zi.name, rz->zone->name);
 	down_read(&ramslice_table_sem);
 	for_each_zone_slice(rz, id, s) {
-		if (s->state == RAMSLICE_ONLINE)
+		if (READ_ONCE(s->state) == RAMSLICE_ONLINE)
 			zi.nr_empty += ramslice_slice_empty(id);
 	}
 	spin_lock_irq(&ramslice_lock);
@@ -205,8 +206,8 @@ static void ramslice_fill_counters(struct ramslice_slice_info *row)
 {
 	bool poisoned = row->flags & (RAMSLICE_SLICE_UNRECLAIMABLE |
 				      RAMSLICE_SLICE_BACKOFF);
-
 	const struct ramslice_slice *s = &ramslice_slices[row->id];
+	struct ramslice_prices prices = ramslice_current_prices();
 
 	if (ramslice_slice_stale(row->id)) {
 		ramslice_glance_slice(row->id);
@@ -216,7 +217,7 @@ static void ramslice_fill_counters(struct ramslice_slice_info *row)
 		      jiffies_to_msecs(jiffies - READ_ONCE(s->read_at)) :
 		      U32_MAX;
 	ramslice_count_slice(row->id, row->counters);
-	row->price = ramslice_price_counters(&ramslice_prices, row->nr_pages,
+	row->price = ramslice_price_counters(&prices, row->nr_pages,
 					     row->counters, poisoned);
 	if (row->state == RAMSLICE_ONLINE &&
 	    ramslice_has_unmovable(row->nr_pages, row->counters))

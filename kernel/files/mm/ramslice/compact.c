@@ -48,7 +48,8 @@ static void ramslice_explain_rest(const struct ramslice_reserve *r)
 		struct ramslice_slice *s = &ramslice_slices[r->c[i].id];
 		enum ramslice_reason reason;
 
-		if (!r->c[i].stuck || s->unreclaimable || s->nr_fails)
+		if (!r->c[i].stuck || READ_ONCE(s->unreclaimable) ||
+		    s->nr_fails)
 			continue;
 		reason = ramslice_blocker_of(r->c[i].id);
 		spin_lock_irq(&ramslice_lock);

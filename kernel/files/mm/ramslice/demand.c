@@ -280,8 +280,10 @@ again:
 		ramslice_kick(rz);
 		return true;
 	}
-	if (mark == ULONG_MAX)
-		WRITE_ONCE(rz->wants_chunk, true);
+	if (mark == ULONG_MAX) {
+		/* Before @kicked is read: pairs with ramslice_has_to_fill() */
+		smp_store_mb(rz->wants_chunk, true);
+	}
 	ramslice_kick(rz);
 	if (want == RAMSLICE_WANTS_AT_ONCE)
 		return false;

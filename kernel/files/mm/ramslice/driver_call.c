@@ -72,12 +72,12 @@ static void ramslice_run_call(struct work_struct *work)
 	spin_lock_irq(&ramslice_lock);
 	timer_delete(&call->timer);
 	late = call->state == CALL_LATE;
-	ramslice_nr_late -= late;
+	WRITE_ONCE(ramslice_nr_late, ramslice_nr_late - late);
 	call->err = err;
 	if (call->off && !late) {
-		call->state = CALL_ANSWERED;
+		WRITE_ONCE(call->state, CALL_ANSWERED);
 	} else {
-		call->state = CALL_FREE;
+		WRITE_ONCE(call->state, CALL_FREE);
 		if (!late)
 			ramslice_wake_answered(call->id, err);
 	}
@@ -104,8 +104,8 @@ static void ramslice_give_up(struct timer_list *timer)
 	id = call->id;
 	off = call->off;
 	if (hung) {
-		call->state = CALL_LATE;
-		ramslice_nr_late++;
+		WRITE_ONCE(call->state, CALL_LATE);
+		WRITE_ONCE(ramslice_nr_late, ramslice_nr_late + 1);
 		if (!call->off)
 			ramslice_wake_answered(call->id, -ETIMEDOUT);
 	}
@@ -144,7 +144,7 @@ struct ramslice_call *ramslice_call_prepare(u32 id, bool off, u8 power_state)
 		WRITE_ONCE(call->nr, call->nr + 1);
 		/* Here: the last call's timer may be waiting for the lock */
 		call->until = jiffies + msecs_to_jiffies(ms);
-		call->state = CALL_RUNNING;
+		WRITE_ONCE(call->state, CALL_RUNNING);
 		return call;
 	}
 	return NULL;
@@ -193,7 +193,7 @@ int ramslice_call_off(u32 id, u8 *power_state)
 	if (call->nr == nr && call->state == CALL_ANSWERED) {
 		err = call->err ? -EIO : 0;
 		*power_state = call->power_state;
-		call->state = CALL_FREE;
+		WRITE_ONCE(call->state, CALL_FREE);
 	}
 	spin_unlock_irq(&ramslice_lock);
 	return err;

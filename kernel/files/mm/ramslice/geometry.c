@@ -155,7 +155,9 @@ static struct ramslice_zone *ramslice_get_zone(struct zone *zone)
 	rz->wanted_until = jiffies;
 	rz->calm_until = jiffies;
 	ramslice_scan_begin(rz);
-	WRITE_ONCE(ramslice_zones[zone_to_nid(zone)][zone_idx(zone)], rz);
+	/* Allocations find it under no lock: pairs with ramslice_zone_of() */
+	smp_store_release(&ramslice_zones[zone_to_nid(zone)][zone_idx(zone)],
+			  rz);
 	return rz;
 }
 
@@ -359,6 +361,7 @@ void ramslice_tell_of_table(void)
 int ramslice_rebuild_table(const struct ramslice_geometry *geom, bool spare)
 {
 	struct ramslice_geometry old_geom = ramslice_geom;
+	bool resized = geom != &ramslice_geom;
 	unsigned long *sets[RAMSLICE_NR_SETS];
 	struct ramslice_slice *table, *old;
 	unsigned int i;
@@ -367,14 +370,17 @@ int ramslice_rebuild_table(const struct ramslice_geometry *geom, bool spare)
 	lockdep_assert_held(&ramslice_mutex);
 
 	down_write(&ramslice_table_sem);
-	ramslice_geom = *geom;
+	/* Without another geometry, chunks may be on their way, which read it */
+	if (resized)
+		ramslice_geom = *geom;
 	table = ramslice_make_table(&nr_ids, spare);
 	if (table && !ramslice_make_sets(sets, nr_ids)) {
 		kvfree(table);
 		table = NULL;
 	}
 	if (!table) {
-		ramslice_geom = old_geom;
+		if (resized)
+			ramslice_geom = old_geom;
 		up_write(&ramslice_table_sem);
 		return -ENOMEM;
 	}
@@ -392,7 +398,7 @@ int ramslice_rebuild_table(const struct ramslice_geometry *geom, bool spare)
 			table[id] = old[id];
 	}
 	ramslice_slices = table;
-	ramslice_nr_ids = nr_ids;
+	WRITE_ONCE(ramslice_nr_ids, nr_ids);
 	for (i = 0; i < RAMSLICE_NR_SETS; i++)
 		swap(ramslice_sets[i], sets[i]);
 	ramslice_index_zones();
@@ -416,7 +422,7 @@ static bool ramslice_all_online(void)
 	u32 id;
 
 	for (id = 0; id < ramslice_nr_ids; id++) {
-		if (ramslice_slices[id].state != RAMSLICE_ONLINE)
+		if (READ_ONCE(ramslice_slices[id].state) != RAMSLICE_ONLINE)
 			return false;
 	}
 	return true;
@@ -460,17 +466,18 @@ static void ramslice_classify_slice(u32 id)
 	struct ramslice_slice *s = ramslice_slice(id);
 	struct ramslice_census c;
 
-	if (!s || s->state != RAMSLICE_ONLINE)
+	/* One that is online stays so without ramslice_mutex, and is not lost */
+	if (!s || READ_ONCE(s->state) != RAMSLICE_ONLINE)
 		return;
 	if (s->unreclaimable && s->reason != RAMSLICE_REASON_BOOT)
 		return;
 	ramslice_find_reserved(id, &c);
 	spin_lock_irq(&ramslice_lock);
 	if (c.reason != RAMSLICE_REASON_NONE) {
-		s->unreclaimable = true;
+		WRITE_ONCE(s->unreclaimable, true);
 		s->reason = c.reason;
 	} else if (s->reason == RAMSLICE_REASON_BOOT) {
-		s->unreclaimable = false;
+		WRITE_ONCE(s->unreclaimable, false);
 		s->reason = RAMSLICE_REASON_NONE;
 	}
 	spin_unlock_irq(&ramslice_lock);

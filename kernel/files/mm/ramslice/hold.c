@@ -40,9 +40,9 @@ static void ramslice_set_held(struct ramslice_slice *s, bool out)
 	unsigned long flags;
 
 	lockdep_assert_held(&ramslice_lock);
-	s->held = out;
+	WRITE_ONCE(s->held, out);
 	s->rz->nr_held += out ? 1 : -1;
-	s->rz->nr_held_pages -= nr;
+	WRITE_ONCE(s->rz->nr_held_pages, s->rz->nr_held_pages - nr);
 	ramslice_note_sets(s - ramslice_slices);
 	spin_lock_irqsave(&zone->lock, flags);
 	__mod_zone_page_state(zone, NR_RAMSLICE_OFFLINE, nr);

@@ -13,7 +13,7 @@ static bool ramslice_range_awake(unsigned long pfn, unsigned long end)
 		struct ramslice_slice *s =
 			ramslice_slice(ramslice_geom_slice(&ramslice_geom, pfn));
 
-		if (s && s->state != RAMSLICE_ONLINE)
+		if (s && READ_ONCE(s->state) != RAMSLICE_ONLINE)
 			return false;
 	}
 	return true;

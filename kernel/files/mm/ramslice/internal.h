@@ -388,6 +388,7 @@ struct ramslice_prices {
 
 extern struct ramslice_prices ramslice_prices;
 
+struct ramslice_prices ramslice_current_prices(void);
 u64 ramslice_price_base(const struct ramslice_prices *p, u64 nr_pages);
 u64 ramslice_price_content(const struct ramslice_prices *p, u64 nr_drop,
 			   u64 nr_move, u64 nr_maps);

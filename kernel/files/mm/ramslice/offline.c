@@ -418,8 +418,9 @@ static int ramslice_take(struct ramslice_run *run, u32 id)
 static void ramslice_begin_slice(struct ramslice_run *run, u32 id)
 {
 	spin_lock_irq(&ramslice_lock);
-	run->rz->pressure = false;
-	run->rz->emptying = ramslice_set_state(id, RAMSLICE_EMPTYING);
+	WRITE_ONCE(run->rz->pressure, false);
+	WRITE_ONCE(run->rz->emptying,
+		   ramslice_set_state(id, RAMSLICE_EMPTYING));
 	spin_unlock_irq(&ramslice_lock);
 }
 
@@ -427,7 +428,7 @@ static void ramslice_finish_emptying(struct ramslice_run *run, u32 id,
 				     enum ramslice_state state)
 {
 	spin_lock_irq(&ramslice_lock);
-	run->rz->emptying = false;
+	WRITE_ONCE(run->rz->emptying, false);
 	if (state == RAMSLICE_QUARANTINED)
 		ramslice_lose(id);
 	WARN_ON_ONCE(!ramslice_set_state(id, state));
@@ -456,7 +457,7 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 	lockdep_assert_held(&ramslice_mutex);
 
 	ramslice_begin_slice(run, id);
-	if (s->state != RAMSLICE_EMPTYING) {
+	if (READ_ONCE(s->state) != RAMSLICE_EMPTYING) {
 		run->reason = RAMSLICE_REASON_STATE;
 		return -EBUSY;
 	}

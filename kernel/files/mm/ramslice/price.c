@@ -15,6 +15,12 @@
 
 struct ramslice_prices ramslice_prices = RAMSLICE_PRICES_DEFAULT;
 
+struct ramslice_prices ramslice_current_prices(void)
+{
+	/* sysfs may change each at any time: some old and some new ones will do */
+	return data_race(ramslice_prices);
+}
+
 /* Prices and counts may be any number: what does not fit is U64_MAX. */
 static u64 ramslice_plus(u64 a, u64 b)
 {

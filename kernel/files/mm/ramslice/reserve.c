@@ -58,7 +58,7 @@ void ramslice_reserve_sort(struct ramslice_candidate *c, size_t nr)
 /* Known to be unreclaimable, or left alone for a while: set P of Eq 3.3. */
 bool ramslice_poisoned(const struct ramslice_slice *s)
 {
-	return s->unreclaimable ||
+	return READ_ONCE(s->unreclaimable) ||
 	       (s->nr_fails && time_before(jiffies, s->retry_at));
 }
 
@@ -74,7 +74,7 @@ static void ramslice_count_stragglers(u32 id, const struct ramslice_slice *s,
 	u32 nr = s->nr_pages - counters[RAMSLICE_FREE] -
 		 counters[RAMSLICE_LRU_ANON] - counters[RAMSLICE_LRU_FILE];
 
-	if (!s->unreclaimable &&
+	if (!READ_ONCE(s->unreclaimable) &&
 	    ramslice_blocker_of(id) == RAMSLICE_REASON_NONE)
 		counters[RAMSLICE_LRU_ANON] += nr;
 }
@@ -95,7 +95,7 @@ int ramslice_reserve_build(struct ramslice_reserve *r,
 			   struct ramslice_zone *rz, enum ramslice_cache cache,
 			   bool ignore_backoff)
 {
-	struct ramslice_prices prices = ramslice_prices;
+	struct ramslice_prices prices = ramslice_current_prices();
 	struct ramslice_slice *s;
 	u32 id;
 
@@ -110,12 +110,13 @@ int ramslice_reserve_build(struct ramslice_reserve *r,
 		u32 counters[RAMSLICE_NR_COUNTERS];
 		bool poisoned;
 
-		if (s->state != RAMSLICE_ONLINE || r->nr == rz->nr_slices)
+		if (READ_ONCE(s->state) != RAMSLICE_ONLINE ||
+		    r->nr == rz->nr_slices)
 			continue;
 		ramslice_count_slice(id, counters);
 		if (ramslice_has_unmovable(s->nr_pages, counters))
 			ramslice_count_stragglers(id, s, counters);
-		poisoned = ignore_backoff ? s->unreclaimable :
+		poisoned = ignore_backoff ? READ_ONCE(s->unreclaimable) :
 					    ramslice_poisoned(s);
 		r->c[r->nr++] = (struct ramslice_candidate) {
 			.id = id,

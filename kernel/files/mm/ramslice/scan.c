@@ -241,7 +241,7 @@ bool ramslice_slice_stale(u32 id)
 
 		/* The rest may be another zone's */
 		if (!touched || !ramslice_touched_byte(b, first + nr - 1)) {
-			if (s->unreclaimable)
+			if (READ_ONCE(s->unreclaimable))
 				return true;
 			continue;
 		}
@@ -350,8 +350,8 @@ void ramslice_scan_slice(u32 id, unsigned long max_age)
 	if (READ_ONCE(s->state) != RAMSLICE_ONLINE)
 		goto unlock;
 	if (all) {
-		s->read_at = jiffies;
-		s->was_read = true;
+		WRITE_ONCE(s->read_at, jiffies);
+		WRITE_ONCE(s->was_read, true);
 	}
 	for_each_slice_block(id, n, pfn) {
 		if (pfn_to_online_page(pfn) &&

@@ -143,7 +143,7 @@ bool ramslice_set_state(u32 id, enum ramslice_state to)
 
 	s->rz->nr[from]--;
 	s->rz->nr[to]++;
-	s->state = to;
+	WRITE_ONCE(s->state, to);
 	ramslice_note_sets(id);
 	ramslice_event_seq++;
 	trace_ramslice_state(id, from, to);

@@ -20,7 +20,8 @@ static struct kobj_attribute enabled_attr = __ATTR_RO(enabled);
 static ssize_t slice_bytes_show(struct kobject *kobj,
 				struct kobj_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%llu\n", ramslice_slice_bytes());
+	/* The size of before will do while it changes */
+	return sysfs_emit(buf, "%llu\n", data_race(ramslice_slice_bytes()));
 }
 
 static ssize_t slice_bytes_store(struct kobject *kobj,

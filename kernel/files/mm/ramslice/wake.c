@@ -41,9 +41,10 @@ void ramslice_lose(u32 id)
 	struct zone *zone = s->rz->zone;
 	unsigned long flags;
 
-	s->unreclaimable = true;
+	WRITE_ONCE(s->unreclaimable, true);
 	s->reason = RAMSLICE_REASON_QUARANTINED;
-	s->rz->nr_quarantined_pages += s->nr_pages;
+	WRITE_ONCE(s->rz->nr_quarantined_pages,
+		   s->rz->nr_quarantined_pages + s->nr_pages);
 
 	spin_lock_irqsave(&zone->lock, flags);
 	__mod_zone_page_state(zone, NR_RAMSLICE_OFFLINE, -(long)s->nr_pages);
@@ -68,6 +69,7 @@ static void ramslice_quarantine(u32 id)
 static bool ramslice_start_waking(u32 id, struct ramslice_call **call)
 {
 	struct ramslice_slice *s = &ramslice_slices[id];
+	bool powered;
 
 	*call = NULL;
 	if (ramslice_power_wake_sleeps() && s->state == RAMSLICE_OFFLINE) {
@@ -77,18 +79,19 @@ static bool ramslice_start_waking(u32 id, struct ramslice_call **call)
 	}
 	if (!ramslice_set_state(id, RAMSLICE_WAKING))
 		return false;
-	s->claimed = 0;
+	WRITE_ONCE(s->claimed, 0);
 	s->released = 0;
-	s->powered = false;
+	WRITE_ONCE(s->powered, false);
 	if (*call) {
 		ramslice_in_flight++;
 		return true;
 	}
 
-	ramslice_waker = current;
-	s->powered = !ramslice_power_wake(id, s->power_state);
-	ramslice_waker = NULL;
-	if (!s->powered) {
+	WRITE_ONCE(ramslice_waker, current);
+	powered = !ramslice_power_wake(id, s->power_state);
+	WRITE_ONCE(ramslice_waker, NULL);
+	WRITE_ONCE(s->powered, powered);
+	if (!powered) {
 		ramslice_quarantine(id);
 		return false;
 	}
@@ -106,7 +109,7 @@ void ramslice_wake_answered(u32 id, int err)
 		ramslice_quarantine(id);
 		return;
 	}
-	s->powered = true;
+	WRITE_ONCE(s->powered, true);
 	/* The caller may have gone: the thread gives out the chunks */
 	ramslice_kick(s->rz);
 }
@@ -210,7 +213,7 @@ static bool ramslice_claim_from(u32 id, struct ramslice_chunk *c)
 					   &c->pfn);
 	if (!c->nr_blocks)
 		return false;
-	s->claimed += c->nr_blocks;
+	WRITE_ONCE(s->claimed, s->claimed + c->nr_blocks);
 	WRITE_ONCE(s->rz->nr_claimed, s->rz->nr_claimed + 1);
 	ramslice_in_flight++;
 	return true;
