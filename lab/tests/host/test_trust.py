@@ -78,3 +78,6 @@ def test_the_prediction_agrees_with_the_machines(agree, recordings):
 def test_a_prediction_no_better_than_the_recording_is_refused(agree):
     done = agree("periodic.toml")
     assert done.returncode != 0, done.stdout
+    means = [line for line in done.stdout.splitlines() if " mean: " in line]
+    assert len(means) == len(WORKLOADS), done.stdout + done.stderr
+    assert all(line.endswith("mean: does not hold") for line in means), done.stdout
