@@ -16,7 +16,7 @@ import time
 from ramlab.common import OUT, RAMLAB, ROOT, built, die, kvm_usable
 
 # Slices of 32 MiB: 128 of them in the guest, as in the papers' machines.
-GUEST = ["--mem", "4G", "--cpus", "2", "--disk", "6G", "--timeout", "900"]
+GUEST = ["--mem", "4G", "--cpus", "2", "--disk", "6G", "--timeout", "3600"]
 FOLDER = OUT / "demo"
 # Something large to read that is surely there: the kernel was built from it.
 TARBALL = "/usr/src/linux-source-6.12.tar.xz"

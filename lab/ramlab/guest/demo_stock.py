@@ -36,8 +36,10 @@ def counter(path, name):
     return next(int(word[1]) for word in words if word and word[0] == name)
 
 
-def picture(path):
-    subprocess.run([PROGRAM, "map", "--png", path], check=True, stdout=subprocess.DEVNULL)
+def picture(path, title):
+    subprocess.run(
+        [PROGRAM, "map", "--png", path, "--title", title], check=True, stdout=subprocess.DEVNULL
+    )
 
 
 def take(megabytes, pause):
@@ -63,14 +65,14 @@ def main():
     scratch = Path("/tmp/cache")
     scratch.write_bytes(os.urandom(MIB) * 96)
     before = ramslice("status")
-    picture(out / "before.png")
+    picture(out / "before.png", "before: programs hold memory here and there")
     used = sum(
         s["counters"]["free_pages"] < s["present_pages"] for s in before["snapshot"]["slices"]
     )
     say(f"{used} of {before['info']['nr_slices']} memory blocks hold something")
     outcome = ramslice("compact", "--deadline", "120s")["outcome"]
     info = ramslice("status")["info"]
-    picture(out / "after.png")
+    picture(out / "after.png", "after: packed, and the empty memory blocks are off")
     off = info["offline_pages"] * info["page_bytes"] // MIB
     say(
         f"{outcome['slices_done']} blocks taken offline, {off} MiB, {outcome['migrated_pages']}"
@@ -87,7 +89,7 @@ def main():
     )
     say(f"{woken} blocks came back online while it grew")
     del burst
-    picture(out / "end.png")
+    picture(out / "end.png", "end: a guard woke blocks while a program grew")
     ramslice("online", "--all")
     after = ramslice("status")["info"]
     result = {
