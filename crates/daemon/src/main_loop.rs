@@ -440,8 +440,7 @@ impl MainLoop<'_> {
                 if guard.is_watching() && guard.watches_backend(&backend) => {}
             (Some(backend), _) => {
                 // A guard that only meets errors is replaced but goes on until then. So is one of
-                // the
-                // previous backend, because requests to this one do not make way for it.
+                // the previous backend, because requests to this one do not make way for it.
                 let started = self.signals.waker.try_clone().map_err(|error| error.to_string());
                 match started.and_then(|waker| {
                     GuardThread::start(backend, waker).map_err(|error| error.to_string())
