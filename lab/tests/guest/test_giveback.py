@@ -14,6 +14,7 @@ from pathlib import Path
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE, Memory, check_contents
+from ramlab.guest.hotplug_blocks import ramslice
 from ramlab.pytest_vm import vm
 
 BALLOON = "-device virtio-balloon-pci,free-page-reporting=on"
@@ -107,6 +108,21 @@ class Reported(GivebackTest):
     def test_memory_comes_back_to_callers_that_cannot_wait(self):
         log = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout
         self.assertIn("power driver report, atomic wake", log)
+
+    def test_the_command_gives_back_until_so_much_is_left_on(self):
+        before = ramslice("giveback")
+        self.assertEqual(before["power_driver"], "report")
+        self.assertEqual(before["devices"][0]["by_itself"], True)
+        size = before["on_bytes"] // 2
+        done = ramslice("giveback", "--until", size)
+        self.assertLessEqual(done["on_bytes"], size)
+        self.assertGreater(done["on_bytes"], size - self.device.info().slice_bytes)
+        self.assertEqual(done["reported_bytes"],
+                         self.device.info().offline_pages * PAGE)
+        self.assertEqual(done["reported_slices"], len(harness.ids(self.device, dev.OFFLINE)))
+        # Not even packed memory is that little
+        ramslice("giveback", "--until", MIB, status=1)
+        self.assertGreater(ramslice("giveback")["reported_bytes"], done["reported_bytes"])
 
     def test_free_page_reporting_goes_on_beside_it(self):
         """What is free and on is found by the kernel itself, two seconds later."""
