@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ramlab.common import CACHE, OUT, RAMLAB
+from ramlab.common import CACHE, OUT, RAMLAB, ROOT
 from ramlab.kernel.build import configure, make
 from ramlab.kernel.export_series import groups
 from ramlab.kernel.source import Source, is_research, overlay, series
@@ -41,8 +41,17 @@ def test_the_export_succeeds(export):
 
 def test_the_exported_folder_lists_its_patches_in_order(export):
     listed = (OUT / "series/series").read_text().split()
-    assert listed == sorted(path.name for path in (OUT / "series").glob("*.patch"))
+    cover, *patches = sorted(path.name for path in (OUT / "series").glob("*.patch"))
+    assert (cover, listed) == ("0000-cover-letter.patch", patches)
     assert len(listed) == sum(len(parts) for parts in groups().values()) + len(series())
+
+
+def test_the_cover_letter_is_filled_in(export):
+    letter = (OUT / "series/0000-cover-letter.patch").read_text()
+    subject, _, text = (ROOT / "kernel/cover-letter.txt").read_text().partition("\n\n")
+    assert f"] {subject}\n" in letter and text.strip() in letter
+    assert "***" not in letter
+    assert letter.count("mm/ramslice/offline.c") >= 1, "the files that the series changes"
 
 
 @pytest.mark.slow
@@ -52,7 +61,8 @@ def test_the_core_builds_without_the_research_part(export):
     source = Source()
     source.extract()
     hooks = [patch for patch in series() if not is_research(patch)]
-    patches = sorted((OUT / "series").glob("*.patch"))[:len(groups()["core"]) + len(hooks)]
+    _, *patches = sorted((OUT / "series").glob("*.patch"))
+    patches = patches[:len(groups()["core"]) + len(hooks)]
     # In the cache, because hard links do not leave a file system
     with tempfile.TemporaryDirectory(prefix="core-", dir=CACHE / "runs") as folder:
         tree, objects = Path(folder) / "tree", Path(folder) / "objects"
