@@ -74,7 +74,8 @@ def picture(figures, path):
         axes.axvline(row["s"], color="#cccccc", linewidth=0.8, zorder=0)
         # One that is over at once has no room for its name
         if row["s"] - last > NAME_SECONDS:
-            axes.text(row["s"], 1, f"{row['phase']} ", rotation=90, va="top", ha="right",
+            axes.text(row["s"], 1, f"{row['phase']} ", rotation=90, va="top",
+                      ha="left" if row["s"] < NAME_SECONDS else "right",
                       fontsize=8, color="#666666", transform=axes.get_xaxis_transform())
             last = row["s"]
     axes.set_xlabel("seconds (phases are those of the guest with ramslice)")
