@@ -43,6 +43,20 @@ def vm(**arguments):
     return pytest.mark.vm.with_args(**arguments)
 
 
+def memory_file(size, *qemu):
+    """Options of a machine whose memory is a file that the guest can open, too."""
+    return {
+        "mem": size,
+        "files": {"memory": size},
+        "env": {"RAMSLICE_GUEST_MEMORY": "{folder}/memory"},
+        "qemu": (
+            f"-object memory-backend-file,id=ram,size={size},mem-path={{folder}}/memory,share=on",
+            "-machine memory-backend=ram",
+            *qemu,
+        ),
+    }
+
+
 def in_guest():
     return bool(os.environ.get("RAMLAB_ITEMS"))
 

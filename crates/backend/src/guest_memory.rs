@@ -20,8 +20,6 @@ const COMPACT: &str = "proc/sys/vm/compact_memory";
 /// How memory is used, as far as giving back is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuestMemoryUse {
-    /// All that the kernel manages.
-    pub total: Bytes,
     /// Free.
     pub free: Bytes,
     /// Free, in blocks that are large enough to be reported.
@@ -43,7 +41,7 @@ pub enum ReclaimError {
     /// Reclaim could take programs' memory instead of cache.
     #[error(
         "this kernel cannot reclaim cache alone while there is swap (since 6.11 it can, by \
-         swappiness=0 in memory.reclaim)"
+         swappiness=0 in memory.reclaim): keep it, with --cache keep"
     )]
     WouldSwap,
     /// Anything else.
@@ -75,7 +73,6 @@ impl GuestMemory {
         let whole_blocks =
             whole_blocks(&self.read("proc/buddyinfo")?, order.unwrap_or(DEFAULT_ORDER));
         Ok(GuestMemoryUse {
-            total: Bytes(info.mem_total),
             free: Bytes(info.mem_free),
             whole_blocks,
             idle_cache: Bytes(info.inactive_file.unwrap_or_default()),
@@ -200,7 +197,7 @@ Node 0, zone    DMA32   1024     17      3      2      1      1      1      1   
         let (_root, memory) =
             system(&[("proc/meminfo", &text), ("proc/buddyinfo", BUDDYINFO), (ORDER, "10\n")]);
         let found = memory.look().unwrap();
-        assert_eq!(found.total, Bytes(2 << 30));
+        assert_eq!(found.free, Bytes(1_300_000 << 10));
         assert_eq!(found.idle_cache, Bytes(400_000 << 10));
         assert_eq!(found.used_cache, Bytes(100_000 << 10));
         assert_eq!(found.whole_blocks, whole_blocks(BUDDYINFO, 10));

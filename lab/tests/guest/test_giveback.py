@@ -15,26 +15,13 @@ from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE, Memory, check_contents
 from ramlab.guest.hotplug_blocks import ramslice
-from ramlab.pytest_vm import vm
+from ramlab.pytest_vm import memory_file, vm
 
 BALLOON = "-device virtio-balloon-pci,free-page-reporting=on"
 DRIVER = Path("/sys/bus/virtio/drivers/virtio_balloon")
 # Every huge page of the host is looked at
 SAMPLE = MIB
 REPORTED = Path("/sys/module/ramslice_report/parameters/reported_pages")
-
-
-def memory_file(size, *qemu):
-    """Options of a machine whose memory is a file that the guest can open."""
-    return {
-        "mem": size,
-        "files": {"memory": size},
-        "env": {"RAMSLICE_GUEST_MEMORY": "{folder}/memory"},
-        "qemu": (
-            f"-object memory-backend-file,id=ram,size={size},mem-path={{folder}}/memory,share=on",
-            "-machine memory-backend=ram", *qemu,
-        ),
-    }
 
 
 class GivebackTest(harness.RamsliceTest):

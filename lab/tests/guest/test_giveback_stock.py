@@ -15,18 +15,9 @@ from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB
 from ramlab.guest.hotplug_blocks import PROGRAM
 from ramlab.guest.workload import Load
-from ramlab.pytest_vm import vm
+from ramlab.pytest_vm import memory_file, vm
 
-SIZE = "1G"
 KERNELS = ["debian-6.1", "debian-6.12"]
-MEMORY_FILE = {
-    "mem": SIZE,
-    "disk": "1G",
-    "files": {"memory": SIZE},
-    "env": {"RAMSLICE_GUEST_MEMORY": "{folder}/memory"},
-}
-QEMU = (f"-object memory-backend-file,id=ram,size={SIZE},mem-path={{folder}}/memory,share=on",
-        "-machine memory-backend=ram")
 BALLOON = "-device virtio-balloon-pci,free-page-reporting=on"
 CACHE_MIB = 300
 
@@ -52,7 +43,7 @@ def fill_cache(test):
         disk.read(MIB)
 
 
-@vm(kernel=KERNELS, qemu=(*QEMU, BALLOON), **MEMORY_FILE)
+@vm(kernel=KERNELS, disk="1G", **memory_file("1G", BALLOON))
 class StockGiveback(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -92,7 +83,7 @@ class StockGiveback(unittest.TestCase):
             self.assertIn("needs a kernel with ramslice", done.stderr)
 
 
-@vm(kernel=KERNELS[-1:], qemu=QEMU, **MEMORY_FILE)
+@vm(kernel=KERNELS[-1:], disk="1G", **memory_file("1G"))
 class StockWithoutDevice(unittest.TestCase):
     def test_what_would_not_reach_the_host_is_refused(self):
         fill_cache(self)

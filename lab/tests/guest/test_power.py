@@ -16,23 +16,10 @@ from pathlib import Path
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE, Memory, check_contents
-from ramlab.pytest_vm import vm
+from ramlab.pytest_vm import memory_file, vm
 
 # More than compaction leaves awake, in MiB.
 BURST = 250
-
-
-def memory_file(size):
-    """Options of a machine whose memory is a file that the guest can open."""
-    return {
-        "mem": size,
-        "files": {"memory": size},
-        "env": {"RAMSLICE_GUEST_MEMORY": "{folder}/memory"},
-        "qemu": (
-            f"-object memory-backend-file,id=ram,size={size},mem-path={{folder}}/memory,share=on",
-            "-machine memory-backend=ram",
-        ),
-    }
 
 
 GIBIBYTE = vm(**memory_file("1G"), append="ramslice=16M")

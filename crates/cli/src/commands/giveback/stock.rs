@@ -120,9 +120,10 @@ pub(super) fn run(
         };
         write_json(out, "giveback", body)?;
     } else {
+        let compacted = if finished { ", compacted memory" } else { "" };
         writeln!(
             out,
-            "reclaimed {reclaimed} of page cache, compacted memory, in {:.2} s",
+            "reclaimed {reclaimed} of page cache{compacted} in {:.2} s",
             start.elapsed().as_secs_f64()
         )?;
         writeln!(
@@ -180,7 +181,6 @@ mod tests {
     #[test]
     fn what_was_used_lately_goes_only_if_all_cache_is_to_go() {
         let memory = GuestMemoryUse {
-            total: Bytes(1 << 30),
             free: Bytes(1 << 20),
             whole_blocks: Bytes::ZERO,
             idle_cache: Bytes(3 << 20),
