@@ -5,7 +5,7 @@ workload, on both LRU implementations.
 The kernel counts the free pages of each pageblock that was not touched since it was read (debugfs:
 verify). kpage has every slice read, and derives seven of the ten counters again from
 /proc/kpageflags and /proc/kpagecount. file, shmem and dirty have no counterpart in the page flags:
-nothing else checks them.
+files of a known size show in them.
 """
 
 import json
@@ -373,6 +373,44 @@ def test_verify_is_true_while_a_memory_block_goes_offline():
         raise AccountingError(f"{len(false)} verdicts beside {len(verdicts)} good ones: {false[0]}")
     if len(verdicts) < 10:
         raise Failed(f"only {len(verdicts)} verdicts while a block went offline five times")
+
+
+def sums(device):
+    """Pages of each counter over all slices, read just now."""
+    rows = device.snapshot()
+    return {
+        name: sum(row.counter(name) for row in rows) for name in ("file", "shmem", "dirty")
+    }
+
+
+@MOVABLE
+def test_files_of_a_known_size_are_counted_as_what_they_are():
+    """Dirty until they are written to the disk; shared memory never is."""
+    pages, other = 16384, 200
+    for name, value in (("dirty_background_bytes", 1 << 30), ("dirty_bytes", 1 << 30),
+                        ("dirty_writeback_centisecs", 0)):
+        dev.write(f"/proc/sys/vm/{name}", value)
+    on_disk, in_memory = Path("/mnt/known"), Path("/dev/shm/known")
+    steps = (
+        ("written", lambda: on_disk.write_bytes(bytes(pages * 4096)), (pages, 0, pages)),
+        ("synced", lambda: subprocess.run(["sync"], check=True), (0, 0, -pages)),
+        ("in memory", lambda: in_memory.write_bytes(bytes(pages * 4096)), (pages, pages, 0)),
+        ("removed", lambda: (on_disk.unlink(), in_memory.unlink()), (-2 * pages, -pages, 0)),
+    )
+    subprocess.run(["sync"], check=True)
+    with dev.Device() as device:
+        before = sums(device)
+        for what, step, expected in steps:
+            step()
+            after = sums(device)
+            for name, pages_more in zip(before, expected):
+                # Programs and the file system's own blocks come and go meanwhile
+                if abs(after[name] - before[name] - pages_more) > other:
+                    raise AccountingError(
+                        f"{what}: {name} went from {before[name]} to {after[name]} pages, "
+                        f"and should have changed by {pages_more}"
+                    )
+            before = after
 
 
 @MOVABLE

@@ -9,6 +9,7 @@ import ctypes
 import errno
 import mmap
 import os
+import re
 import subprocess
 import threading
 from pathlib import Path
@@ -17,6 +18,7 @@ from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.demand import DemandTest, prepare
 from ramlab.guest.harness import MIB, PAGE, Child, Memory, check_contents
+from ramlab.guest.pinned_memory import traced
 from ramlab.pytest_vm import vm
 
 # Size of files in MiB: far more than compaction leaves awake.
@@ -49,6 +51,32 @@ class Demand(DemandTest):
         with Memory(self.burst) as memory:
             check_contents(memory.touch())
             self.assert_served_by_waking()
+
+    def test_memory_that_is_wanted_faster_than_the_thread_wakes_it(self):
+        """Allocations wake by themselves. What is left to the thread by a real-time process on its
+        CPU is a twentieth of the time.
+        """
+        thread = next(
+            int(path.parent.name) for path in Path("/proc").glob("[0-9]*/comm")
+            if path.read_text().strip() == "kslicewaked"
+        )
+        cpus = os.sched_getaffinity(0)
+        for pid in (0, thread):
+            self.addCleanup(os.sched_setaffinity, pid, cpus)
+            os.sched_setaffinity(pid, {0})
+        self.addCleanup(os.sched_setscheduler, 0, os.SCHED_OTHER, os.sched_param(0))
+        with traced("ramslice/ramslice_chunk") as chunks, Memory(self.burst) as memory:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+            memory.touch()
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+            ours = sum(
+                int(re.search(r"nr_pages=(\d+)", line)[1])
+                for line in chunks() if f"-{os.getpid()} " in line
+            )
+            check_contents(memory)
+            self.assert_served_by_waking()
+        print(f"({ours * PAGE // MIB} of {self.burst - self.awake} MiB) ", end="", flush=True)
+        self.assertGreater(ours * PAGE // MIB, (self.burst - self.awake) // 2)
 
     def test_huge_pages_with_direct_compaction(self):
         self.use_defrag("always")

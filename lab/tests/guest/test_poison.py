@@ -181,6 +181,12 @@ class Special(PageMovementTest):
                     self.assertNotEqual(done.status, 0)
                     self.assertNotEqual(done.why(), "migration")
                     self.assert_cheap(done)
+                    runs = [
+                        run for run in self.device.pages(number)
+                        if any(pfn in range(run.pfn, run.pfn + run.nr_pages)
+                               for pfn in secret.pfns())
+                    ]
+                    self.assertEqual({run.why() for run in runs}, {"unmovable"})
                     if done.why() == "unmovable":
                         check_contents(filler)
                         return

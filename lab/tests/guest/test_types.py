@@ -171,6 +171,33 @@ class Types(PageMovementTest):
         after = pinned_memory.block_types(self.device)
         self.assertNotIn(MIGRATE_ISOLATE, after.values())
 
+    def test_types_stay_the_same_after_a_deadline(self):
+        """Blocks that were isolated while pages moved come back as what they were."""
+        for path, value in (
+            (dev.SYSFS / "slice_bytes", 8 * MIB),
+            (dev.debugfs() / "migrate_batch", 1),
+        ):
+            self.addCleanup(dev.write, path, dev.read(path))
+            dev.write(path, value)
+        with PatternedMemory(450) as memory:
+            before = pinned_memory.block_types(self.device)
+            mixed = [
+                row.id for row in self.device.snapshot()
+                if row.counter("anon_mapped") > row.nr_pages // 8
+                and len(set(self.blocks_of(row.id, before).values())) > 1
+                and not any(run.reason for run in self.device.pages(row.id))
+            ]
+            self.assertTrue(mixed)
+            for number in mixed:
+                done = self.device.request(
+                    "offline", id=number, flags=dev.IGNORE_BACKOFF, deadline_ms=1
+                )
+                self.assertEqual(done.why(), "deadline", f"slice {number}: {done}")
+            after = pinned_memory.block_types(self.device)
+            self.assert_same(before, after, mixed)
+            self.assertNotIn(MIGRATE_ISOLATE, after.values())
+            check_contents(memory)
+
     def empty_and_mixed(self):
         """Four empty slices with pageblocks that are not movable."""
         types = pinned_memory.block_types(self.device)

@@ -100,6 +100,23 @@ static void ramslice_what_is_freed_is_touched_and_free(struct kunit *test)
 	test->priv = NULL;
 }
 
+static void ramslice_a_summary_makes_nothing_free(struct kunit *test)
+{
+	unsigned long pfn = ramslice_first_pfn(test);
+	struct ramslice_block *block = ramslice_block(pfn);
+	struct ramslice_zone *rz;
+	u16 before;
+
+	ramslice_read_pair(test);
+	rz = ramslice_slices[ramslice_geom_slice(&ramslice_geom, pfn)].rz;
+	mutex_lock(&rz->scan_mutex);
+	before = block->count[RAMSLICE_FREE];
+	WRITE_ONCE(block->count[RAMSLICE_FREE], pageblock_nr_pages);
+	KUNIT_EXPECT_FALSE(test, ramslice_block_free(pfn));
+	WRITE_ONCE(block->count[RAMSLICE_FREE], before);
+	mutex_unlock(&rz->scan_mutex);
+}
+
 static void ramslice_a_kernel_allocation_blocks(struct kunit *test)
 {
 	unsigned long pfn = ramslice_first_pfn(test);
@@ -135,6 +152,7 @@ static struct kunit_case ramslice_scan_cases[] = {
 	KUNIT_CASE(ramslice_reading_ends_what_a_touch_began),
 	KUNIT_CASE(ramslice_a_large_block_touches_all_of_its_pageblocks),
 	KUNIT_CASE(ramslice_what_is_freed_is_touched_and_free),
+	KUNIT_CASE(ramslice_a_summary_makes_nothing_free),
 	KUNIT_CASE(ramslice_a_kernel_allocation_blocks),
 	KUNIT_CASE(ramslice_a_slice_is_the_sum_of_its_pageblocks),
 	{}
