@@ -11,6 +11,7 @@
 #endif
 #include "../internal.h"
 #include "internal.h"
+#include "request.h"
 
 /* Cycles in a millisecond of CPU time that is measured. */
 u64 ramslice_clock_khz(void)

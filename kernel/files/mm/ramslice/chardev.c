@@ -10,6 +10,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include "internal.h"
+#include "request.h"
 
 /* Sizes of the structures' first version: no caller may pass less. */
 #define INFO_SIZE_V1		112

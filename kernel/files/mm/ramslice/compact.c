@@ -13,6 +13,7 @@
 #include <linux/swap.h>
 #include "../internal.h"
 #include "internal.h"
+#include "request.h"
 
 /* Cheapest slices in a row that do not fit, before a zone is given up. */
 #define MAX_MISSES	16

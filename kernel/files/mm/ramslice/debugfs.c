@@ -8,6 +8,7 @@
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
 #include "internal.h"
+#include "request.h"
 #include "place.h"
 
 static int stats_show(struct seq_file *m, void *unused)

@@ -9,6 +9,7 @@
 #include <linux/page-isolation.h>
 #include <linux/sizes.h>
 #include "internal.h"
+#include "request.h"
 #include "place.h"
 
 #define RAMSLICE_DEFAULT_BYTES	SZ_64M

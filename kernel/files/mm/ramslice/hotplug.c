@@ -6,6 +6,7 @@
 
 #include <linux/memory.h>
 #include "internal.h"
+#include "request.h"
 
 static bool ramslice_range_awake(unsigned long pfn, unsigned long end)
 {

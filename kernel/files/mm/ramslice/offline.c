@@ -17,6 +17,7 @@
 #include <trace/events/ramslice.h>
 #include "../internal.h"
 #include "internal.h"
+#include "request.h"
 #include "place.h"
 
 /*

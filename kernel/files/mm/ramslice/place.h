@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Placement: what place.c, which acts, and rank.c, which decides, share.
+ * Placement: what place.c, which acts, ranking.c, which looks at slices, and
+ * rank.c, which decides, share.
  */
 #ifndef __MM_RAMSLICE_PLACE_H
 #define __MM_RAMSLICE_PLACE_H
@@ -149,7 +150,11 @@ void ramslice_place_offer(struct ramslice_place_list *list, u32 id, u32 first,
 void ramslice_place_renew(struct ramslice_place_list *list, u32 id, u32 first,
 			  u64 points);
 
+/* What is in force. Written under a lock of ranking.c. */
+extern enum ramslice_place_policy ramslice_policy;
+
 enum ramslice_place_policy ramslice_place_policy(void);
+void ramslice_ask_ranking(struct ramslice_place *place);
 void ramslice_place_set_policy(enum ramslice_place_policy new_policy);
 void ramslice_place_rank_now(void);
 void ramslice_place_stats(struct ramslice_zone *rz,

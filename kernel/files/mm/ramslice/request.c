@@ -7,6 +7,7 @@
 #include <linux/swap.h>
 #include <trace/events/ramslice.h>
 #include "internal.h"
+#include "request.h"
 
 /* The task that empties slices at the moment; see wake.c. */
 struct task_struct *ramslice_requester;

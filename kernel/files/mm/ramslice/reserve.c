@@ -12,6 +12,7 @@
 #include <linux/slab.h>
 #include <linux/sort.h>
 #include "internal.h"
+#include "request.h"
 
 static int ramslice_by_price(const void *a, const void *b)
 {

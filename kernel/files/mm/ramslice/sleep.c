@@ -9,6 +9,7 @@
 #include <linux/swap.h>
 #include <linux/syscore_ops.h>
 #include "internal.h"
+#include "request.h"
 
 /* Set while nothing may go offline: reboot, suspend. */
 static bool ramslice_offline_inhibited;

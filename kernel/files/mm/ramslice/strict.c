@@ -12,6 +12,7 @@
 #include <linux/mm.h>
 #include <linux/set_memory.h>
 #include "internal.h"
+#include "request.h"
 
 /* Asked for by hand. Changes under ramslice_mutex and ramslice_lock, with nothing offline. */
 static bool ramslice_strict;

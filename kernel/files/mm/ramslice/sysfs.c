@@ -7,6 +7,7 @@
 #include <linux/kobject.h>
 #include <linux/sysfs.h>
 #include "internal.h"
+#include "request.h"
 #include "place.h"
 
 static ssize_t enabled_show(struct kobject *kobj, struct kobj_attribute *attr,

@@ -15,6 +15,7 @@
 #include <trace/events/ramslice.h>
 #include "../internal.h"
 #include "internal.h"
+#include "request.h"
 
 /* Page frames to have at hand after a search. */
 #define TARGET_BATCH	512UL

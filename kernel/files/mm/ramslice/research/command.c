@@ -6,6 +6,7 @@
 #include <linux/kernel.h>
 #include <linux/string.h>
 #include "../internal.h"
+#include "../request.h"
 #include "research.h"
 
 static const char * const ramslice_command_names[] = {

@@ -11,6 +11,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include "../internal.h"
+#include "../request.h"
 #include "research.h"
 
 /**

@@ -11,6 +11,7 @@
 #include <trace/events/ramslice.h>
 #include "../../internal.h"
 #include "../internal.h"
+#include "../request.h"
 #include "research.h"
 
 /* Slices in a row that do not fit, before a zone is given up. */

@@ -5,6 +5,7 @@
 
 #include <kunit/test.h>
 #include "../internal.h"
+#include "../request.h"
 
 static struct ramslice_params ramslice_decoded(u32 flags)
 {

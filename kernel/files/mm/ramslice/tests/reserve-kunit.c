@@ -7,6 +7,7 @@
 #include <kunit/test.h>
 #include <linux/prandom.h>
 #include "../internal.h"
+#include "../request.h"
 
 #define NR_MANY		8192
 #define NR_SHUFFLES	8

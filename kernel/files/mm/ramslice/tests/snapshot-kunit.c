@@ -12,6 +12,7 @@
 #include <linux/slab.h>
 #include <linux/vmalloc.h>
 #include "../internal.h"
+#include "../request.h"
 
 #define SLICE_BLOCKS	32U
 #define NR_ROUNDS	5
