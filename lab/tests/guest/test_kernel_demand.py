@@ -13,7 +13,7 @@ import struct
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.demand import DemandTest, prepare
-from ramlab.guest.harness import MIB
+from ramlab.guest.harness import MIB, PAGE
 from ramlab.pytest_vm import vm
 
 F_SETPIPE_SZ = 1031
@@ -26,6 +26,18 @@ pytestmark = vm(mem="2G", disk="1G", append="ramslice=32M", fresh=True)
 
 def setUpModule():
     prepare()
+
+
+def fill_pipes(case, mib):
+    """Pipes keep their data in pages that can be neither reclaimed nor moved, until the test ends.
+    """
+    block = bytes(MIB)
+    for _ in range(mib):
+        out, into = os.pipe2(os.O_NONBLOCK)
+        case.addCleanup(os.close, out)
+        case.addCleanup(os.close, into)
+        fcntl.fcntl(into, F_SETPIPE_SZ, MIB)
+        case.assertEqual(os.write(into, block), MIB)
 
 
 class TrieTest(DemandTest):
@@ -72,17 +84,8 @@ class KernelDemand(TrieTest):
             os.close(fd)
 
     def test_kernel_pages(self):
-        """Pipes keep their data in pages that can be neither reclaimed nor moved."""
-        pipes = []
-        block = bytes(MIB)
-        for _ in range(self.burst):
-            out, into = os.pipe2(os.O_NONBLOCK)
-            pipes += [out, into]
-            fcntl.fcntl(into, F_SETPIPE_SZ, MIB)
-            self.assertEqual(os.write(into, block), MIB)
+        fill_pipes(self, self.burst)
         self.assert_served_by_waking()
-        for fd in pipes:
-            os.close(fd)
 
     def test_slab_objects(self):
         """Unread messages are objects of a page or less."""
@@ -100,6 +103,33 @@ class KernelDemand(TrieTest):
         for pair in pairs:
             for end in pair:
                 end.close()
+
+
+@vm(mem="2560M", disk="1G", append="ramslice=32M hugetlb_cma=1G", qemu=("-cpu max",), fresh=True)
+class BesideCma(DemandTest):
+    """Much is free, but only where the kernel may not put pages of its own (CMA)."""
+
+    compact_first = False
+
+    def wake_for(self, mib, sleeping):
+        harness.load_sim(sleeping=sleeping)
+        self.addCleanup(harness.unload_sim)
+        self.addCleanup(self.device.request, "online_all")
+        harness.compact(self.device)
+        self.assertGreater(self.device.info().offline_pages * PAGE // MIB, 2 * mib)
+        free = harness.meminfo()["CmaFree"] // 1024
+        self.assertGreater(free, 2 * mib)
+        self.begin()
+        fill_pipes(self, mib)
+        self.assertGreaterEqual(self.woken(), mib // 2 // 32)
+        self.assertEqual(self.moved(), {})
+        harness.check_violations(0)
+
+    def test_kernel_pages_wake_slices(self):
+        self.wake_for(300, sleeping=0)
+
+    def test_kernel_pages_wake_slices_of_a_driver_that_sleeps(self):
+        self.wake_for(300, sleeping=1)
 
 
 class SleepingDriver(TrieTest):
