@@ -28,7 +28,8 @@ CELL_CHARACTERS = 100
 README_WORDS = 600
 
 # What these suffixes and names hold is text that people read and write by hand.
-SUFFIXES = {".md", ".rst", ".py", ".c", ".h", ".rs", ".sh", ".toml", ".yml", ".service", ".8"}
+SUFFIXES = {".md", ".rst", ".py", ".c", ".h", ".rs", ".sh", ".toml", ".yml", ".service", ".8",
+            ".config", ".patch"}
 NAMES = {"Makefile", "Kconfig", ".codespellrc"}
 # Tabs are eight columns wide in the kernel's style, four elsewhere.
 TAB_COLUMNS = {".c": 8, ".h": 8, ".rst": 8}
@@ -113,6 +114,9 @@ def is_message(name, line):
 
 def long_lines(name):
     """Lines over COLUMNS. Table rows, messages, and lines with a URL may be long."""
+    # Most lines of a patch are its context's
+    if name.endswith(".patch"):
+        return
     tab = TAB_COLUMNS.get(Path(name).suffix, 4)
     for number, line in enumerate(read(name), 1):
         columns = len(line.expandtabs(tab))

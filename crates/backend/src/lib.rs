@@ -21,7 +21,7 @@ pub use error::{FileAccess, KernelError, ReplayError};
 pub use guest_memory::{GuestMemory, GuestMemoryUse, ReclaimError};
 #[cfg(any(test, feature = "fake"))]
 pub use hotplug::FakeMachine;
-pub use hotplug::{GuardAction, HotplugBackend, HotplugGuard, WokenBy};
+pub use hotplug::{FrameUse, FrameUses, GuardAction, HotplugBackend, HotplugGuard, WokenBy};
 pub use open_backend::{BackendKind, open_backend};
 pub use patched::{PatchedBackend, uapi};
 pub use readers::{

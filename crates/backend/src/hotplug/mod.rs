@@ -18,6 +18,7 @@ mod driver_silence;
 mod driver_tests;
 #[cfg(any(test, feature = "fake"))]
 mod fake_machine;
+mod frame_uses;
 mod guard;
 mod hotplug_state;
 #[cfg(test)]
@@ -56,6 +57,7 @@ use tracing::debug;
 
 #[cfg(any(test, feature = "fake"))]
 pub use fake_machine::FakeMachine;
+pub use frame_uses::{FrameUse, FrameUses};
 pub(crate) use guard::STALL_FLOORS;
 pub use guard::{GuardAction, HotplugGuard, WokenBy};
 pub(crate) use place_margins::{PlaceMargins, SliceLoss, ZoneSize};

@@ -43,22 +43,15 @@ pub(super) fn walk_pages(
     let mut walk = FolioWalk::default();
     let mut flags = vec![0; BATCH as usize];
     let mut counts = vec![0; BATCH as usize];
-    let denied = |path: &str, source: std::io::Error| match source.kind() {
-        std::io::ErrorKind::PermissionDenied => {
-            KernelError::PagesPermission { path: system.path(path) }
-        }
-        std::io::ErrorKind::NotFound => KernelError::NoPageFlags { path: system.path(path) },
-        _ => failed(system.path(path), FileAccess::Read, source),
-    };
     let mut at = 0;
     while at < pages {
         let length = BATCH.min(pages - at) as usize;
         let read = system
             .words(FLAGS, first.0 + at, &mut flags[..length])
-            .map_err(|e| denied(FLAGS, e))?;
+            .map_err(|e| flags_error(system, FLAGS, e))?;
         let counted = system
             .words(COUNTS, first.0 + at, &mut counts[..length])
-            .map_err(|e| denied(COUNTS, e))?;
+            .map_err(|e| flags_error(system, COUNTS, e))?;
         // Past the last page frame there is no memory.
         flags[read..length].fill(bit::NOPAGE);
         counts[counted..length].fill(0);
@@ -87,6 +80,21 @@ pub(super) fn walk_pages(
         at += length as u64;
     }
     Ok(())
+}
+
+/// Why a file with a word for each page cannot be read.
+pub(super) fn flags_error(
+    system: &dyn SystemFiles,
+    path: &str,
+    source: std::io::Error,
+) -> KernelError {
+    match source.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            KernelError::PagesPermission { path: system.path(path) }
+        }
+        std::io::ErrorKind::NotFound => KernelError::NoPageFlags { path: system.path(path) },
+        _ => failed(system.path(path), FileAccess::Read, source),
+    }
 }
 
 /// Whether a page has the flags of a block's own page descriptors. Until Linux 6.10 these are

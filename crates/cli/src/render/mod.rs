@@ -3,6 +3,7 @@
 mod bar;
 mod canvas;
 mod fill;
+pub(crate) mod frame_png;
 mod grid;
 mod mosaic;
 mod overview;

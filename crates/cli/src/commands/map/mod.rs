@@ -1,10 +1,11 @@
 //! `ramslice map`: physical memory as a picture.
 
+mod all_pages;
 mod one_slice;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use ramslice_types::{
@@ -31,12 +32,17 @@ With a slice, a cell is a page or a few of them, and its letter or colour says w
 for; the legend explains those that occur. If any page of a cell keeps the slice on, the cell \
 shows that.
 
+With --pages, every page of the machine is a pixel, row by row from the first address; addresses \
+without memory are left out, and a grey line stands for them. It works on every kernel that has \
+/proc/kpageflags; memory that a balloon took is dark as slices that are off are.
+
 Examples:
   ramslice map
   ramslice map 37                          slice 37 page by page
   ramslice map 37 --png slice.png
   ramslice map --png memory.png --width 1600 --title 'After compaction'
-  ramslice map --from now.json --png then.png";
+  ramslice map --from now.json --png then.png
+  ramslice map --pages --png pages.png     all memory, a pixel for each page";
 
 /// Draw physical memory, on the terminal or as a PNG.
 #[derive(Debug, clap::Args)]
@@ -45,10 +51,16 @@ pub struct MapArgs {
     /// Draw this slice page by page
     #[arg(value_name = "SLICE")]
     slice: Option<u32>,
+    /// Draw all memory, a pixel for each page (needs root)
+    #[arg(long, conflicts_with_all = ["slice", "title"], requires = "png")]
+    pages: bool,
+    /// With --pages: free memory white, page cache grey, the rest black
+    #[arg(long, requires = "pages")]
+    grey: bool,
     /// Write a PNG to this file
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
-    /// Width: columns, or pixels of a PNG [default: the terminal's; 1200]
+    /// Width: columns, or pixels of a PNG [default: the terminal's; 1200; 4096 with --pages]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(40..=8192))]
     width: Option<u32>,
     /// Heading of the PNG
@@ -86,6 +98,9 @@ struct MapTile {
 /// # Errors
 /// What cannot be read or written.
 pub fn run(args: &MapArgs, context: &CommandContext, out: &mut dyn Write) -> Result<ExitStatus> {
+    if let (true, Some(path)) = (args.pages, &args.png) {
+        return all_pages::run(path, args, context, out);
+    }
     let backend = context.backend()?;
     match args.slice {
         Some(id) => one_slice::run(&*backend, SliceId(id), args, context, out),
@@ -112,18 +127,21 @@ impl MapArgs {
     ) -> Result<Option<WrittenPicture<'_>>> {
         let Some(path) = &self.png else { return Ok(None) };
         let picture = draw()?;
-        let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
-        let mut file = BufWriter::new(file);
-        picture
-            .write(&mut file)
-            .and_then(|()| Ok(file.flush()?))
-            .with_context(|| format!("writing {}", path.display()))?;
+        write_file(path, |file| picture.write(file))?;
         Ok(Some(WrittenPicture {
             path,
             width_pixels: picture.width,
             height_pixels: picture.height,
         }))
     }
+}
+
+fn write_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
+    let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
+    let mut file = BufWriter::new(file);
+    write(&mut file)
+        .and_then(|()| Ok(file.flush()?))
+        .with_context(|| format!("writing {}", path.display()))
 }
 
 impl WrittenPicture<'_> {
