@@ -12,6 +12,7 @@ mod guest_memory;
 mod hotplug;
 mod open_backend;
 mod patched;
+mod process_memory;
 mod readers;
 mod replay;
 pub mod sys;
@@ -24,6 +25,7 @@ pub use hotplug::FakeMachine;
 pub use hotplug::{FrameUse, FrameUses, GuardAction, HotplugBackend, HotplugGuard, WokenBy};
 pub use open_backend::{BackendKind, open_backend};
 pub use patched::{PatchedBackend, uapi};
+pub use process_memory::{MappedFile, ProcessMapping, ProcessMemory, ProcessMemoryError};
 pub use readers::{
     BlockPower, BlockSwitches, DramSegment, KernelPaths, MemOffline, PowerDomain, ProcessorKind,
     SlicePower, SwitchTimes, mem_offline, power_domains,

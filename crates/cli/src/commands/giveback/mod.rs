@@ -1,6 +1,7 @@
 //! `ramslice giveback`: what a virtual machine has given back to its host, and more of it.
 
 mod stock;
+mod verify;
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -28,7 +29,7 @@ cheapest first, and reported. The host may then use the memory behind them. When
 it again, it comes back by itself, before an allocation would have to wait.
 
 Without an option it only says how things are. `reported` is what the host was told; what it holds \
-all the same is to be seen there, not here.
+all the same is to be seen there, by `ramslice giveback verify`.
 
 On a kernel without ramslice, --now reclaims page cache that was not used lately and compacts \
 memory; the kernel then reports what is free in whole blocks. With ramslice, it takes the power \
@@ -42,12 +43,15 @@ Examples:
   ramslice giveback --now                  give back all that is not in use, or clean cache
   ramslice giveback --now --cache keep     the same without page cache: it is packed instead
   ramslice giveback --until 512M           give back until 512 MiB are left on
-  ramslice giveback --now --dry-run        what --now would do";
+  ramslice giveback --now --dry-run        what --now would do
+  ramslice giveback verify --help          on the host: what it really holds";
 
 /// Give memory back to the host that this virtual machine does not need.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = HELP)]
+#[command(after_long_help = HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct GivebackArgs {
+    #[command(subcommand)]
+    command: Option<GivebackCommand>,
     /// Give back all that can be
     #[arg(long)]
     now: bool,
@@ -64,6 +68,13 @@ pub(crate) struct GivebackArgs {
     /// Only report what it would do and cost
     #[arg(long)]
     dry_run: bool,
+}
+
+/// What is asked of the host rather than of the guest.
+#[derive(Debug, clap::Subcommand)]
+enum GivebackCommand {
+    /// On the host: say what it really holds of a guest's memory
+    Verify(verify::VerifyArgs),
 }
 
 /// How things are.
@@ -107,6 +118,9 @@ pub(crate) fn run(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
+    if let Some(GivebackCommand::Verify(args)) = &args.command {
+        return verify::run(args, context, out);
+    }
     let devices = match context.source_path() {
         Some(_) => None,
         None => {
