@@ -1,12 +1,14 @@
 //! What a guest on an unpatched kernel can give back: free memory in whole blocks, which free page
-//! reporting finds, and page cache that was not used lately.
+//! reporting finds, and page cache that was not used lately. And what any guest has of it: how much
+//! was reported in all, and how long tasks waited for memory.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use procfs_core::{FromRead, Meminfo};
-use ramslice_types::Bytes;
+use procfs_core::{FromBufRead, FromRead, Meminfo, MemoryPressure};
+use ramslice_types::{Bytes, Pages};
 use rustix::param::page_size;
 
 use crate::error::{FileAccess, KernelError};
@@ -16,6 +18,8 @@ const DEFAULT_ORDER: usize = 9;
 const ORDER: &str = "sys/module/page_reporting/parameters/page_reporting_order";
 const RECLAIM: &str = "sys/fs/cgroup/memory.reclaim";
 const COMPACT: &str = "proc/sys/vm/compact_memory";
+const REPORTED: &str = "sys/module/ramslice_report/parameters/reported_pages";
+const PRESSURE: &str = "proc/pressure/memory";
 
 /// How memory is used, as far as giving back is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +117,19 @@ impl GuestMemory {
         fs::write(&path, "1").map_err(|source| written(path, source))
     }
 
+    /// Pages of slices that were reported since the power driver was loaded, as often as they were;
+    /// absent without the driver.
+    pub fn reported_in_all(&self) -> Option<Pages> {
+        self.read(REPORTED).ok()?.trim().parse().ok().map(Pages)
+    }
+
+    /// How long some task waited for memory since boot; absent if the kernel does not count it.
+    pub fn stalled(&self) -> Option<Duration> {
+        let text = self.read(PRESSURE).ok()?;
+        let pressure = MemoryPressure::from_buf_read(text.as_bytes()).ok()?;
+        Some(Duration::from_micros(pressure.some.total))
+    }
+
     fn read(&self, name: &str) -> Result<String, KernelError> {
         let path = self.root.join(name);
         fs::read_to_string(&path).map_err(|source| KernelError::File {
@@ -202,6 +219,17 @@ Node 0, zone    DMA32   1024     17      3      2      1      1      1      1   
         assert_eq!(found.used_cache, Bytes(100_000 << 10));
         assert_eq!(found.whole_blocks, whole_blocks(BUDDYINFO, 10));
         assert!(!found.has_swap);
+    }
+
+    #[test]
+    fn what_was_reported_and_how_long_tasks_waited_are_known_where_the_kernel_counts() {
+        let pressure = "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500\n\
+                        full avg10=0.00 avg60=0.00 avg300=0.00 total=700\n";
+        let (_root, memory) = system(&[(REPORTED, "4096\n"), (PRESSURE, pressure)]);
+        assert_eq!(memory.reported_in_all(), Some(Pages(4096)));
+        assert_eq!(memory.stalled(), Some(Duration::from_micros(1500)));
+        let (_root, memory) = system(&[]);
+        assert_eq!((memory.reported_in_all(), memory.stalled()), (None, None));
     }
 
     #[test]

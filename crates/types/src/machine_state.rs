@@ -15,6 +15,9 @@ use crate::units::{Bytes, NodeId, Pages, Price, ZoneIndex, ZoneNumber, duration_
 /// meaning or goes; new fields do not raise it, and readers skip fields they do not know.
 pub const SCHEMA_VERSION: u32 = 1;
 
+/// Name of the power driver that reports slices to the host of a virtual machine.
+const REPORTING_DRIVER: &str = "report";
+
 /// What the kernel offers, and its totals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackendInfo {
@@ -72,6 +75,21 @@ impl BackendInfo {
     /// Pages in use: neither free nor offline.
     pub fn used_pages(&self) -> Pages {
         self.managed_pages - self.free_pages - self.offline_pages
+    }
+
+    /// Whether slices that are off are reported to the host of this virtual machine.
+    pub fn reports_to_host(&self) -> bool {
+        self.power_driver == REPORTING_DRIVER
+    }
+
+    /// Pages of slices that are off and were reported to the host.
+    pub fn reported_pages(&self) -> Pages {
+        if self.reports_to_host() { self.offline_pages } else { Pages::ZERO }
+    }
+
+    /// Pages that are on: neither off nor lost.
+    pub fn on_pages(&self) -> Pages {
+        self.managed_pages - self.offline_pages
     }
 
     /// c = offline / (free + offline), the share of free memory that is offline; 0 when none is

@@ -7,14 +7,16 @@ host has dropped is a hole in it: it reads as zeroes, and takes no room.
 
 import contextlib
 import errno
+import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE, Memory, check_contents
-from ramlab.guest.hotplug_blocks import ramslice
+from ramlab.guest.hotplug_blocks import PROGRAM, ramslice
 from ramlab.pytest_vm import memory_file, vm
 
 BALLOON = "-device virtio-balloon-pci,free-page-reporting=on"
@@ -110,6 +112,26 @@ class Reported(GivebackTest):
         # Not even packed memory is that little
         ramslice("giveback", "--until", MIB, status=1)
         self.assertGreater(ramslice("giveback")["reported_bytes"], done["reported_bytes"])
+
+    def test_watching_says_what_was_given_back_and_ends_with_ctrl_c(self):
+        harness.wake(self.device)
+        before = int(dev.read(REPORTED))
+        with subprocess.Popen([PROGRAM, "giveback", "--watch", "--interval", "200ms", "--json"],
+                              stdout=subprocess.PIPE, text=True) as watching:
+            lines = [json.loads(watching.stdout.readline())]
+            self.assertGreater(harness.compact(self.device), 5)
+            # The second line from now is of a look that began after it
+            lines += [json.loads(watching.stdout.readline()) for _ in range(3)]
+            watching.send_signal(signal.SIGINT)
+            rest = watching.communicate(timeout=60)[0]
+        self.assertEqual(watching.returncode, 0)
+        lines += [json.loads(line) for line in rest.splitlines()]
+        self.assertEqual(lines[0]["reported_bytes"], 0)
+        self.assertNotIn("gave_back_bytes", lines[0])
+        self.assertEqual(lines[-1]["reported_bytes"], self.device.info().offline_pages * PAGE)
+        self.assertEqual(sum(line["gave_back_bytes"] for line in lines[1:]),
+                         (int(dev.read(REPORTED)) - before) * PAGE)
+        self.assertGreaterEqual(min(line["stalled_us"] for line in lines[1:]), 0)
 
     def test_free_page_reporting_goes_on_beside_it(self):
         """What is free and on is found by the kernel itself, two seconds later."""

@@ -2,17 +2,19 @@
 
 mod stock;
 mod verify;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
 use ramslice_backend::BackendKind;
 use ramslice_doctor::{MemoryReturn, SystemRoot, ways_to_give_back};
 use ramslice_types::{
     Backend, BackendInfo, Budget, Bytes, CacheChoice, Pages, Request, RequestOp, RequestOutcome,
-    SliceState, parse_bytes,
+    SliceState, parse_bytes, parse_duration,
 };
 use serde::Serialize;
 
@@ -44,6 +46,7 @@ Examples:
   ramslice giveback --now --cache keep     the same without page cache: it is packed instead
   ramslice giveback --until 512M           give back until 512 MiB are left on
   ramslice giveback --now --dry-run        what --now would do
+  ramslice giveback --watch --interval 5s  a line each 5 s; with --json a document each
   ramslice giveback verify --help          on the host: what it really holds";
 
 /// Give memory back to the host that this virtual machine does not need.
@@ -68,6 +71,21 @@ pub(crate) struct GivebackArgs {
     /// Only report what it would do and cost
     #[arg(long)]
     dry_run: bool,
+    /// Say again and again how things are, until Ctrl-C
+    #[arg(long, conflicts_with_all = ["now", "until", "dry_run"])]
+    watch: bool,
+    /// How often, from 100ms to 1h
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "1s",
+        requires = "watch",
+        value_parser = parse_duration
+    )]
+    interval: Duration,
+    /// End after this many lines
+    #[arg(long, value_name = "N", requires = "watch")]
+    count: Option<u64>,
 }
 
 /// What is asked of the host rather than of the guest.
@@ -120,6 +138,9 @@ pub(crate) fn run(
 ) -> Result<ExitStatus> {
     if let Some(GivebackCommand::Verify(args)) = &args.command {
         return verify::run(args, context, out);
+    }
+    if args.watch {
+        return watch::run(args, has_ramslice(context.backend_kind()), context, out);
     }
     let devices = match context.source_path() {
         Some(_) => None,
@@ -200,7 +221,7 @@ fn request(args: &GivebackArgs, max_slices: Option<u32>) -> Request {
 
 /// Memory that is neither off nor lost.
 fn on(info: &BackendInfo) -> Bytes {
-    (info.managed_pages - info.offline_pages).bytes(info.page_bytes)
+    info.on_pages().bytes(info.page_bytes)
 }
 
 /// Slices that have to go until at most `size` is on.
@@ -237,7 +258,7 @@ fn check_reaches_the_host(
                 .to_owned(),
         ));
     }
-    if info.power_driver != "report" {
+    if !info.reports_to_host() {
         let how = if info.power_driver == "none" {
             "load the one that reports to it: `modprobe ramslice_report`".to_owned()
         } else {
@@ -272,13 +293,13 @@ fn state(
     for slice in never {
         *because.entry(slice.reason.code()).or_insert(0) += 1;
     }
-    let reports = info.power_driver == "report";
+    let reports = info.reports_to_host();
     let offline = machine.snapshot.slices.iter().filter(|slice| slice.state == SliceState::Offline);
     Ok(GivebackState {
         devices,
-        reported_bytes: if reports { bytes(info.offline_pages) } else { Bytes::ZERO },
+        reported_bytes: bytes(info.reported_pages()),
         reported_slices: if reports { u32::try_from(offline.count())? } else { 0 },
-        off_unreported_bytes: if reports { Bytes::ZERO } else { bytes(info.offline_pages) },
+        off_unreported_bytes: bytes(info.offline_pages - info.reported_pages()),
         on_bytes: on(&info),
         used_bytes: bytes(info.used_pages()),
         free_bytes: bytes(info.free_pages),

@@ -24,13 +24,13 @@ use crate::render::{ColumnAlign, TextTable};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const HELP: &str = "\
-For the host, and for QEMU: finds the guest's memory among the mappings of QEMU's process, and says \
-how much of it the host holds: resident and swapped out (/proc/PID/smaps), or the room that the \
-file takes which is the guest's memory, whichever is more. It needs the rights of QEMU's user.
+For the host, and for QEMU: finds the guest's memory among the mappings of QEMU's process, and \
+says how much of it the host holds: resident and swapped out (/proc/PID/smaps), or the room that \
+the file takes which is the guest's memory, whichever is more. It needs the rights of QEMU's user.
 
 With --qmp the monitor says where the memory is. QEMU serves one program at a time there, and \
-libvirt holds its own: give QEMU another. With --pid alone it is the largest mapping, or the one of \
---memory.
+libvirt holds its own: give QEMU another. With --pid alone it is the largest mapping, or the one \
+of --memory.
 
 With --guest-status it compares: the host may hold what the guest left on, and the tolerance, \
 because some time lies between the two looks. Off are slices, or in a guest without ramslice what \
