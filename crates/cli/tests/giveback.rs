@@ -25,6 +25,7 @@ fn memory_is_given_back_until_so_much_is_left_on() {
         ("giveback-too-much", vec!["giveback", "--until", "64M"]),
         ("giveback-until-nothing", vec!["giveback", "--until", "7G"]),
         ("giveback-not-a-size", vec!["giveback", "--until", "lots"]),
+        ("top-reports", vec!["top", "--once"]),
         ("giveback-json", vec!["giveback", "--until", "2700M", "--json"]),
     ] {
         expect(name, &args, run);

@@ -74,6 +74,7 @@ pub(super) fn rows(top: &TopModel, width: u16, height: usize) -> Vec<ScreenRow> 
         ScreenPart::new(4, without_ramslice(top, columns)),
         ScreenPart::new(1, text(TextTone::Plain, &status::totals(machine), columns))
             .with_min_lines(0),
+        ScreenPart::new(4, reported(top, columns)),
         ScreenPart::new(9, text(TextTone::Plain, &status::slice_counts(census), columns)),
         ScreenPart::new(7, vec![ScreenRow::Cells(bar(&screen, &census.pages, columns))]),
         ScreenPart::new(8, legend.into_iter().map(ScreenRow::Cells).collect()),
@@ -161,6 +162,21 @@ fn head(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
 
 fn without_ramslice(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
     top.without_ramslice().map_or_else(Vec::new, |note| text(TextTone::Bold, &note, columns))
+}
+
+/// In a virtual machine that gives memory back: how much of it.
+fn reported(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
+    let info = &top.machine().info;
+    if !info.reports_to_host() {
+        return Vec::new();
+    }
+    let bytes = |pages: Pages| pages.bytes(info.page_bytes);
+    let words = format!(
+        "reported to the host: {}; {} stay on",
+        bytes(info.reported_pages()),
+        bytes(info.on_pages())
+    );
+    text(TextTone::Plain, &words, columns)
 }
 
 fn keys(top: &TopModel, columns: usize) -> String {
