@@ -3,8 +3,8 @@
 use crate::chart::Medium;
 use crate::csv::CsvTable;
 use crate::figures::{
-    bitmaps, energy, footprint, fullness, kept_on, latency, net, occupation, operations, prices,
-    repair, residuals, shares, slices, utilisation,
+    bitmaps, energy, footprint, fullness, giveback, kept_on, latency, net, occupation, operations,
+    prices, repair, residuals, shares, slices, utilisation,
 };
 use crate::report_data::ReportData;
 
@@ -80,6 +80,8 @@ impl ReportFigure {
 pub fn figures(runs: &ReportData) -> Vec<ReportFigure> {
     let mut all = utilisation(runs);
     all.extend(occupation(runs));
+    // Only guests that report have it.
+    all.extend(giveback(runs));
     all.extend(slices(runs));
     // These have no placeholder: a census is optional.
     all.extend(bitmaps(runs));

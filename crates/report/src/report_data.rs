@@ -27,6 +27,8 @@ pub struct RecordingData {
     pub name: String,
     /// Seconds are those of an emulator, not real ones.
     pub emulated: bool,
+    /// The power driver reports slices that are off to the host of this virtual machine.
+    pub reports_to_host: bool,
     /// The size of a slice at the first moment.
     pub slice_bytes: Bytes,
     /// Size of a page.

@@ -71,6 +71,7 @@ fn recorded(name: &str) -> RecordingData {
     RecordingData {
         name: name.to_owned(),
         emulated: true,
+        reports_to_host: false,
         slice_bytes: Bytes(32 << 20),
         page_bytes: Bytes(4096),
         moments: (0..10).map(moment).collect(),
@@ -254,6 +255,32 @@ fn a_recording_without_a_census_has_the_figures_that_it_had_and_no_empty_boxes()
     assert_eq!(one, less(&with, &of("2")));
     assert_eq!(without, less(&one, &of("1")));
     assert_eq!((with.len(), without.len()), (without.len() + 10, 20));
+}
+
+#[test]
+fn what_a_guest_reported_is_drawn_only_of_guests_that_do() {
+    let mut runs = all();
+    let ids = |runs: &ReportData| {
+        let all = figures(runs).into_iter().map(|figure| figure.id);
+        all.filter(|id| id.starts_with("giveback")).collect::<Vec<_>>()
+    };
+    assert!(ids(&runs).is_empty());
+    runs.recorded[1].reports_to_host = true;
+    assert_eq!(ids(&runs), ["giveback-2"]);
+    let all = figures(&runs);
+    let csv = figure(&all, "giveback-2").csv().unwrap();
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines[0], "time_s,used_bytes,used_with_cache_bytes,on_bytes,reported_bytes");
+    // 2048 pages in use, 1024 of cache, 8 of the 9 free slices on, one reported
+    let on = (2048 + 1024 + 8 * 8192) * 4096;
+    assert_eq!(lines[2], format!("1.000,8388608,12582912,{on},33554432"));
+    assert_eq!(lines.len(), 11);
+    let svg = figure(&all, "giveback-2").svg(crate::chart::Medium::Wide).unwrap();
+    for class in ["k-offline", "holding", "k-freeable", "k-movable"] {
+        assert!(svg.contains(&format!("<path class=\"{class}\"")), "{class}");
+    }
+    // 0 to 8 slices of 32 MiB for a second each, and 8 MiB in use for nine
+    assert!(svg.contains("0.00 used") && svg.contains("0.02 reported"), "{svg}");
 }
 
 #[test]

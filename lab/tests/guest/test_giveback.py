@@ -6,17 +6,19 @@ host has dropped is a hole in it: it reads as zeroes, and takes no room.
 """
 
 import contextlib
+import csv
 import errno
 import json
 import os
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE, Memory, check_contents
-from ramlab.guest.hotplug_blocks import PROGRAM, ramslice
+from ramlab.guest.hotplug_blocks import LAB_PROGRAM, PROGRAM, ramslice
 from ramlab.pytest_vm import memory_file, vm
 
 BALLOON = "-device virtio-balloon-pci,free-page-reporting=on"
@@ -132,6 +134,27 @@ class Reported(GivebackTest):
         self.assertEqual(sum(line["gave_back_bytes"] for line in lines[1:]),
                          (int(dev.read(REPORTED)) - before) * PAGE)
         self.assertGreaterEqual(min(line["stalled_us"] for line in lines[1:]), 0)
+
+    def test_a_recording_shows_what_was_reported_over_time(self):
+        harness.wake(self.device)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            work = f"sleep 1; {PROGRAM} giveback --now; sleep 1"
+            subprocess.run([LAB_PROGRAM, "record", "-o", folder / "run", "--interval", "200ms",
+                            "--", "sh", "-c", work], check=True)
+            subprocess.run([LAB_PROGRAM, "report", folder / "run", "-o", folder / "run.html",
+                            "--csv", folder / "csv"], check=True)
+            with open(folder / "csv/giveback.csv") as table:
+                rows = [{name: float(value) for name, value in row.items()}
+                        for row in csv.DictReader(table)]
+        memory = {row["on_bytes"] + row["reported_bytes"] for row in rows}
+        self.assertEqual(len(memory), 1)
+        self.assertEqual(rows[0]["reported_bytes"], 0)
+        self.assertGreater(rows[-1]["reported_bytes"], memory.pop() // 2)
+        for row in rows:
+            self.assertLess(0, row["used_bytes"])
+            self.assertLessEqual(row["used_bytes"], row["used_with_cache_bytes"])
+            self.assertLessEqual(row["used_with_cache_bytes"], row["on_bytes"])
 
     def test_free_page_reporting_goes_on_beside_it(self):
         """What is free and on is found by the kernel itself, two seconds later."""

@@ -3,6 +3,7 @@
 mod bitmaps;
 mod census;
 mod energy;
+mod giveback;
 mod latency;
 mod maps;
 mod naming;
@@ -17,6 +18,7 @@ mod utilisation;
 pub(crate) use bitmaps::bitmaps;
 pub(crate) use census::{kept_on, shares};
 pub(crate) use energy::{energy, net};
+pub(crate) use giveback::giveback;
 pub(crate) use latency::latency;
 pub(crate) use maps::{footprint, fullness};
 pub(crate) use operations::operations;

@@ -173,7 +173,7 @@ fn stack(
 }
 
 /// States hold until the next sample: a staircase.
-fn steps(points: &[(f64, f64, f64)]) -> Vec<(f64, f64, f64)> {
+pub(super) fn steps(points: &[(f64, f64, f64)]) -> Vec<(f64, f64, f64)> {
     let mut stairs = Vec::with_capacity(2 * points.len());
     for pair in points.windows(2) {
         stairs.extend([pair[0], (pair[1].0, pair[0].1, pair[0].2)]);
@@ -183,7 +183,9 @@ fn steps(points: &[(f64, f64, f64)]) -> Vec<(f64, f64, f64)> {
 }
 
 /// Moments, and how wide the column around each is.
-fn widths<'a>(moments: &'a [&'a MachineMoment]) -> impl Iterator<Item = (&'a MachineMoment, f64)> {
+pub(super) fn widths<'a>(
+    moments: &'a [&'a MachineMoment],
+) -> impl Iterator<Item = (&'a MachineMoment, f64)> {
     let all = moments.last().map_or(1.0, |moment| moment.seconds);
     let width = all / moments.len().saturating_sub(1).max(1) as f64;
     moments.iter().map(move |moment| (*moment, width))

@@ -95,6 +95,7 @@ pub(super) fn read(
     let recorded = RecordingData {
         name: name.to_owned(),
         emulated,
+        reports_to_host: info.reports_to_host(),
         slice_bytes: info.slice_bytes,
         page_bytes: info.page_bytes,
         moments,
