@@ -113,7 +113,7 @@ impl ProcessMemory {
         let file = File::open(&path).map_err(|error| self.failed(path.clone(), error))?;
         let maps = MemoryMaps::from_buf_read(BufReader::new(file))
             .map_err(|source| ProcessMemoryError::Parse { path: path.clone(), source })?;
-        Ok(maps.into_iter().map(mapping).collect())
+        Ok(maps.iter().map(mapping).collect())
     }
 
     /// The room that a file takes which the process has open; absent if it has not.
@@ -149,7 +149,7 @@ impl ProcessMemory {
     }
 }
 
-fn mapping(map: MemoryMap) -> ProcessMapping {
+fn mapping(map: &MemoryMap) -> ProcessMapping {
     let bytes = |name: &str| Bytes(map.extension.map.get(name).copied().unwrap_or_default());
     let perms = map.perms;
     let file = match &map.pathname {
