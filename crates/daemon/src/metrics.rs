@@ -7,6 +7,7 @@
 
 mod initial_labels;
 mod registration;
+mod reported_memory;
 pub(crate) mod text_format;
 
 use std::fmt;
@@ -32,6 +33,8 @@ use crate::machine_snapshot::{MachineSnapshot, ZoneKey};
 use crate::mode::DaemonMode;
 use crate::status::PriceStatus;
 use crate::wake_attribution::WakeReason;
+
+use self::reported_memory::ReportedMemory;
 
 pub use initial_labels::KINDS;
 
@@ -65,6 +68,7 @@ pub struct DaemonMetrics {
     empty: Family<ZoneLabels, Gauge>,
     slice_bytes: Gauge,
     memory: Family<MetricLabels, Gauge>,
+    reported: ReportedMemory,
     offline_ratio: Family<ZoneLabels, FloatGauge>,
     offline_bound: Family<ZoneLabels, FloatGauge>,
     energy: Family<MetricLabels, FloatGauge>,
@@ -184,6 +188,7 @@ impl DaemonMetrics {
         self.power_driver.clear();
         let driver = vec![("driver", look.info.power_driver.clone())];
         self.power_driver.get_or_create(&driver).set(1);
+        self.reported.look(&look.info, look.time());
         for zone in &look.zones {
             let labels = ZoneLabels::of(zone);
             let key = ZoneKey::of(zone);

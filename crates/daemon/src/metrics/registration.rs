@@ -7,7 +7,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{DaemonMetrics, FloatGauge, seconds, tenths};
+use super::{DaemonMetrics, FloatGauge, ReportedMemory, seconds, tenths};
 
 impl DaemonMetrics {
     /// Registers all metrics, at 0.
@@ -46,6 +46,19 @@ impl DaemonMetrics {
                 "Memory by kind: managed, free (and awake), offline, reserve (never switched off)",
                 Family::default(),
                 Unit::Bytes
+            ),
+            reported: ReportedMemory::new(
+                metric!(
+                    "reported",
+                    "Memory that the host of this virtual machine was told it may use, in mode \
+                     observe what it would be told; 0 without the power driver ramslice_report",
+                    Gauge::default(),
+                    Unit::Bytes
+                ),
+                metric!(
+                    "reported_byte_seconds",
+                    "The same times how long: divided by 2^30 and 3600, in GiB hours"
+                ),
             ),
             offline_ratio: metric!(
                 "fragmentation_offline",
