@@ -234,16 +234,16 @@ Rss:                   4 kB
         file.sync_all().unwrap();
         let inode = file.metadata().unwrap().ino();
         symlink(&path, root.path().join("proc/42/fd/7")).unwrap();
-        let room = |path: &Path, inode| {
+        let taken = |path: &Path, inode| {
             process.open_file_room(&MappedFile { path: path.to_owned(), inode }).unwrap()
         };
-        assert_eq!(room(&path, inode), Some(Bytes(8192)));
-        assert_eq!(room(&path, inode + 1), Some(Bytes(8192)));
-        assert_eq!(room(Path::new("/another"), inode), None);
+        assert_eq!(taken(&path, inode), Some(Bytes(8192)));
+        assert_eq!(taken(&path, inode + 1), Some(Bytes(8192)));
+        assert_eq!(taken(Path::new("/another"), inode), None);
         // With two of one name, it is the one of this inode
         symlink(&path, root.path().join("proc/42/fd/8")).unwrap();
-        assert_eq!(room(&path, inode), Some(Bytes(8192)));
-        assert_eq!(room(&path, inode + 1), None);
+        assert_eq!(taken(&path, inode), Some(Bytes(8192)));
+        assert_eq!(taken(&path, inode + 1), None);
     }
 
     #[test]

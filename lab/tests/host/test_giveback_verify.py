@@ -89,7 +89,7 @@ def test_the_host_holds_no_more_than_a_guest_left_on(start, memory):
     said = guest.wait()
     assert said["reported_bytes"] > MEMORY // 2
     status, found = guest.compare()
-    assert (status, found["guest"]["excess_bytes"]) == (0, 0)
+    assert (status, found["guest"]["agrees"], found["guest"]["excess_bytes"]) == (0, True, 0)
     assert found["memory_bytes"] == MEMORY
     assert found["guest"]["reported_bytes"] == said["reported_bytes"]
     # It really holds some, and not what was used
@@ -111,6 +111,7 @@ def test_a_host_that_cannot_take_memory_back_holds_too_much(start):
     assert said["reported_bytes"] > MEMORY // 2
     status, found = guest.compare()
     assert status == 1
+    assert found["guest"]["agrees"] is False
     assert found["held_bytes"] == MEMORY
     assert found["guest"]["excess_bytes"] == said["reported_bytes"] - 64 * MIB
     status, text, _ = guest.say()

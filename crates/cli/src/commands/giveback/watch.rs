@@ -53,7 +53,9 @@ impl GrowingSums {
         let pair = |(now, before): (Bytes, Bytes)| now.0.checked_sub(before.0).map_or(now, Bytes);
         SinceLast {
             gave_back: self.reported.map(|now| pair((now, before.reported.unwrap_or_default()))),
-            stalled: self.stalled.zip(before.stalled).map(|(now, old)| now.saturating_sub(old)),
+            stalled_us: self.stalled.zip(before.stalled).map(|(now, before)| {
+                u64::try_from(now.saturating_sub(before).as_micros()).unwrap_or(u64::MAX)
+            }),
         }
     }
 }
@@ -63,15 +65,7 @@ impl GrowingSums {
 struct SinceLast {
     #[serde(rename = "gave_back_bytes")]
     gave_back: Option<Bytes>,
-    #[serde(rename = "stalled_us", serialize_with = "optional_us")]
-    stalled: Option<Duration>,
-}
-
-fn optional_us<S: serde::Serializer>(value: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
-    match value {
-        Some(value) => duration_us::serialize(value, to),
-        None => to.serialize_none(),
-    }
+    stalled_us: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -180,8 +174,8 @@ impl WatchDocument {
         if let Some(bytes) = since.gave_back {
             text.push_str(&format!("; gave back {bytes}"));
         }
-        if let Some(time) = since.stalled {
-            text.push_str(&format!("; tasks stalled {:.3} s", time.as_secs_f64()));
+        if let Some(time_us) = since.stalled_us {
+            text.push_str(&format!("; tasks stalled {:.3} s", time_us as f64 / 1e6));
         }
         text
     }
@@ -229,7 +223,7 @@ mod tests {
     #[test]
     fn a_driver_that_is_loaded_meanwhile_counts_from_nothing() {
         let none = GrowingSums::default();
-        assert_eq!(none.since(&sums(16, 1)), SinceLast { gave_back: None, stalled: None });
+        assert_eq!(none.since(&sums(16, 1)), SinceLast { gave_back: None, stalled_us: None });
         assert_eq!(sums(16, 1).since(&none).gave_back, Some(Bytes(16 << 20)));
         assert_eq!(sums(16, 1).since(&sums(99, 0)).gave_back, Some(Bytes(16 << 20)));
     }

@@ -103,12 +103,8 @@ struct GuestComparison {
     tolerance_bytes: Bytes,
     /// Held beyond both.
     excess_bytes: Bytes,
-}
-
-impl GuestComparison {
-    fn agrees(&self) -> bool {
-        self.excess_bytes == Bytes::ZERO
-    }
+    /// There is none.
+    agrees: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -167,7 +163,7 @@ pub(super) fn run(
         check_same_guest(&status, document.memory_bytes)?;
         document.guest = Some(compare(&document, &status, args.tolerance));
     }
-    let agrees = document.guest.is_none_or(|guest| guest.agrees());
+    let agrees = document.guest.is_none_or(|guest| guest.agrees);
     if context.json() {
         write_json(out, "giveback verify", &document)?;
     } else {
@@ -242,12 +238,14 @@ fn check_same_guest(status: &GuestStatus, memory: Bytes) -> Result<(), UsageErro
 fn compare(document: &VerifyDocument, status: &GuestStatus, tolerance: Bytes) -> GuestComparison {
     let left_on = document.memory_bytes.saturating_sub(status.off);
     let may_be_held = Bytes(left_on.0.saturating_add(tolerance.0));
+    let excess = document.held_bytes.saturating_sub(may_be_held);
     GuestComparison {
         off_bytes: status.off,
         reported_bytes: status.reported,
         left_on_bytes: left_on,
         tolerance_bytes: tolerance,
-        excess_bytes: document.held_bytes.saturating_sub(may_be_held),
+        excess_bytes: excess,
+        agrees: excess == Bytes::ZERO,
     }
 }
 
@@ -302,7 +300,7 @@ fn block_parts(block: &HeldBlock) -> String {
 /// Whether host and guest agree, and what is known about why not.
 fn verdict(document: &VerifyDocument) -> Vec<String> {
     let Some(guest) = &document.guest else { return Vec::new() };
-    if guest.agrees() {
+    if guest.agrees {
         return vec!["the host holds no more than the guest left on".to_owned()];
     }
     let why = if guest.reported_bytes < guest.off_bytes {
@@ -359,9 +357,9 @@ mod tests {
         let tolerance = Bytes(64 << 20);
         let allowed = (256 + 64) << 20;
         let compared = |held| compare(&document(held), &status(768), tolerance);
-        assert!(compared(allowed).agrees());
+        assert!(compared(allowed).agrees);
         let more = compared(allowed + 4096);
-        assert!(!more.agrees());
+        assert!(!more.agrees);
         assert_eq!((more.excess_bytes, more.left_on_bytes), (Bytes(4096), Bytes(256 << 20)));
     }
 

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     const GREETING: &str = "{\"QMP\": {\"version\": {}, \"capabilities\": []}}\n";
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const PATIENCE: Duration = Duration::from_mins(1);
 
     /// A monitor that says the first line, then a line or more after each that it reads.
     fn monitor(said: &'static [&'static str]) -> (tempfile::TempDir, PathBuf) {
