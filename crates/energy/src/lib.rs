@@ -8,6 +8,7 @@
 mod address_ranges;
 mod clock;
 mod costs;
+mod giveback_statement;
 mod interval;
 mod ledger;
 mod ledger_plan;
@@ -16,18 +17,22 @@ mod profile;
 mod statement;
 mod statement_settings;
 mod verdict;
+mod worth;
 
 pub use clock::{SampleClock, TimeFactor, TimeFactorError};
 pub use costs::{CostLine, CostTerm};
+pub use giveback_statement::{GivebackCostLine, GivebackStatement, GivebackStatementSettings};
 pub use interval::{Interval, IntervalError};
 pub use ledger::{EnergyLedger, EnergySample, EnergyTally, LedgerError};
 pub use ledger_plan::{AssumedUnit, LedgerPlan};
 pub use meter::{MeterEnergy, MeterReading, MeterTally};
 pub use profile::{
-    DataRetention, DramPowerState, DramProfile, PowerGranularity, PowerScale, ProfileError,
-    ProfileFigure, ProfilePower, ReferenceMachine, SavingScope, SourcedValue, TEMPLATE,
-    TransitionLatency, builtin, builtin_names, builtin_text,
+    DataRetention, DramPowerState, DramProfile, GIVEBACK_NAME, GivebackProfile, PowerGranularity,
+    PowerScale, ProfileError, ProfileFigure, ProfilePower, ReferenceMachine, SavingScope,
+    SourcedValue, TEMPLATE, TransitionLatency, WorthProfile, builtin, builtin_giveback,
+    builtin_names, builtin_text, worth_profile_names,
 };
 pub use statement::{CurrentSaving, EnergyStatement, MeterComparison, now};
 pub use statement_settings::{PowerGranule, StatementSettings};
 pub use verdict::{EnergyVerdict, NetSign, percent, range};
+pub use worth::WorthUnit;

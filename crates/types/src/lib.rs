@@ -38,7 +38,7 @@ pub use page_census::{
 pub use parse::{ParseError, SliceRanges, parse_bytes, parse_duration};
 pub use physical::{
     Cycles, GibSeconds, Gibibytes, Hertz, Joules, JoulesPerCycle, PhysicalQuantity, Ratio, Seconds,
-    UnitProduct, Watts, WattsPerGib,
+    UnitProduct, Watts, WattsPerGib, Worth, WorthPerGib, WorthPerGibSecond, WorthPerSecond,
 };
 pub use price::{Budget, PriceParameter};
 pub use random::SplitMix64;

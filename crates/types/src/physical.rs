@@ -113,12 +113,33 @@ physical! {
     /// Energy of a CPU for its work.
     JoulesPerCycle("J/cycle")
 }
+physical! {
+    /// What something is worth or costs, in the one unit of a profile: joules, GiB hours, or money.
+    /// Which unit that is, the profile says beside the number.
+    Worth("")
+}
+physical! {
+    /// Worth for each second that passes.
+    WorthPerSecond("/s")
+}
+physical! {
+    /// Worth for each GiB that is moved, read or faulted in.
+    WorthPerGib("/GiB")
+}
+physical! {
+    /// Worth for each GiB and second.
+    WorthPerGibSecond("/GiB s")
+}
 
 product!(Watts * Seconds = Joules);
 product!(WattsPerGib * GibSeconds = Joules);
 product!(WattsPerGib * Gibibytes = Watts);
 product!(Gibibytes * Seconds = GibSeconds);
 product!(JoulesPerCycle * Cycles = Joules);
+product!(WorthPerSecond * Seconds = Worth);
+product!(WorthPerGib * Gibibytes = Worth);
+product!(WorthPerGibSecond * GibSeconds = Worth);
+product!(Worth * Ratio = Worth);
 product!(Ratio * Ratio = Ratio);
 product!(Joules * Ratio = Joules);
 product!(Watts * Ratio = Watts);

@@ -1,6 +1,8 @@
 //! Makes a profile of a file, or says by line what is wrong with it.
 
-use ramslice_types::{Bytes, Gibibytes, PhysicalQuantity, PriceParameter, Ratio, WattsPerGib};
+use ramslice_types::{
+    Bytes, Cycles, Gibibytes, Hertz, PhysicalQuantity, PriceParameter, Ratio, WattsPerGib,
+};
 use toml::Spanned;
 
 use super::quantity::{
@@ -8,7 +10,7 @@ use super::quantity::{
 };
 use super::{
     DataRetention, DramPowerState, DramProfile, PowerGranularity, PowerScale, ProfileError,
-    ProfilePower, ReferenceMachine, SavingScope, SourcedValue, TransitionLatency, raw,
+    ProfileKind, ProfilePower, ReferenceMachine, SavingScope, SourcedValue, TransitionLatency, raw,
 };
 use crate::interval::Interval;
 
@@ -19,14 +21,9 @@ const ROUNDING: f64 = 1e-6;
 
 pub(super) fn profile(text: &str, name: &str) -> Result<DramProfile, ProfileError> {
     let file = ProfileText { name, text };
+    file.must_be(ProfileKind::Power)?;
     let raw: raw::RawProfile = toml::from_str(text).map_err(|error| file.toml_error(&error))?;
-    if *raw.schema_version.get_ref() != SCHEMA_VERSION {
-        let message = format!(
-            "schema_version is {}: these tools know {SCHEMA_VERSION}",
-            raw.schema_version.get_ref()
-        );
-        return Err(file.error(&raw.schema_version.span(), message));
-    }
+    known_version(&file, &raw.schema_version)?;
     word_like(&file, "name", &raw.name)?;
     let scale = scale(&file, &raw)?;
     let powers = PowerReader { file: &file, scale: &scale };
@@ -65,8 +62,21 @@ pub(super) fn profile(text: &str, name: &str) -> Result<DramProfile, ProfileErro
     })
 }
 
+/// Files of another version may mean something else.
+pub(super) fn known_version(
+    file: &ProfileText<'_>,
+    version: &Spanned<u32>,
+) -> Result<(), ProfileError> {
+    if *version.get_ref() == SCHEMA_VERSION {
+        return Ok(());
+    }
+    let message =
+        format!("schema_version is {}: these tools know {SCHEMA_VERSION}", version.get_ref());
+    Err(file.error(&version.span(), message))
+}
+
 /// Names are typed at a prompt.
-fn word_like(
+pub(super) fn word_like(
     file: &ProfileText<'_>,
     what: &str,
     name: &Spanned<String>,
@@ -94,7 +104,7 @@ fn scale(file: &ProfileText<'_>, raw: &raw::RawProfile) -> Result<PowerScale, Pr
         )),
         None => Ok(()),
     };
-    let has = |units: UnitTable| units.iter().any(|(name, _)| *name == unit);
+    let has = |units: UnitTable<'_>| units.iter().any(|(name, _)| *name == unit);
     let (module, full) = (raw.module_capacity.as_ref(), raw.full_power.as_ref());
     if has(OF_MODULE) {
         superfluous(full, "full_power")?;
@@ -129,7 +139,7 @@ impl PowerReader<'_> {
         what: &str,
         raw: &raw::RawNumber,
     ) -> Result<SourcedValue<ProfilePower>, ProfileError> {
-        let units: UnitTable = match self.scale {
+        let units: UnitTable<'static> = match self.scale {
             // The first number says which: here all three are fine, and the others must follow.
             PowerScale::PerGib if what == "background" => {
                 &[("mW/GiB", 1e-3), ("W/GiB", 1.0), ("mW", 1e-3), ("W", 1.0), ("%", 0.01)]
@@ -309,30 +319,7 @@ fn machine(
     file: &ProfileText<'_>,
     raw: &raw::RawMachine,
 ) -> Result<ReferenceMachine, ProfileError> {
-    let prices = &raw.prices;
-    let mut list = Vec::new();
-    for (parameter, number, units) in [
-        (
-            PriceParameter::IsolateSlice,
-            &prices.isolate_slice,
-            &[("cycles/slice", 1.0)] as UnitTable,
-        ),
-        (PriceParameter::IsolatePage, &prices.isolate_page, &[("cycles/1024 pages", 1.0)]),
-        (PriceParameter::DropPage, &prices.drop_page, &[("cycles/page", 1.0)]),
-        (PriceParameter::MigratePage, &prices.migrate_page, &[("cycles/page", 1.0)]),
-        (PriceParameter::MigrateMapping, &prices.migrate_mapping, &[("cycles/mapping", 1.0)]),
-        (PriceParameter::AllocBuddy, &prices.alloc_buddy, &[("cycles/page", 1.0)]),
-        (PriceParameter::AllocCache, &prices.alloc_cache, &[("cycles/page", 1.0)]),
-    ] {
-        list.push((
-            parameter,
-            file.interval(&format!("price {}", parameter.name()), number, units)?,
-        ));
-    }
-    let frequency = file.interval("frequency", &raw.frequency, FREQUENCY)?;
-    if frequency.value.is_some_and(|value: Interval<ramslice_types::Hertz>| value.contains_zero()) {
-        return Err(file.error(&raw.frequency.span(), "frequency is 0: it must be above"));
-    }
+    let frequency = frequency(file, &raw.frequency)?;
     Ok(ReferenceMachine {
         name: raw.name.clone(),
         memory: file.interval("memory", &raw.memory, SIZE)?,
@@ -352,9 +339,48 @@ fn machine(
             &raw.refault_storage,
             &[("J/GiB", 1.0)],
         )?,
-        prices: list,
-        price_error: file.interval("price error", &prices.error, &[("cycles/GiB", 1.0)])?,
+        prices: prices(file, &raw.prices)?,
+        price_error: file.interval("price error", &raw.prices.error, &[("cycles/GiB", 1.0)])?,
     })
+}
+
+/// The frequency at which cycles are counted.
+pub(super) fn frequency(
+    file: &ProfileText<'_>,
+    raw: &raw::RawNumber,
+) -> Result<SourcedValue<Interval<Hertz>>, ProfileError> {
+    let frequency: SourcedValue<Interval<Hertz>> = file.interval("frequency", raw, FREQUENCY)?;
+    if frequency.value.is_some_and(|value| value.contains_zero()) {
+        return Err(file.error(&raw.span(), "frequency is 0: it must be above"));
+    }
+    Ok(frequency)
+}
+
+/// The price model, in cycles.
+pub(super) fn prices(
+    file: &ProfileText<'_>,
+    prices: &raw::RawPrices,
+) -> Result<Vec<(PriceParameter, SourcedValue<Interval<Cycles>>)>, ProfileError> {
+    let mut list = Vec::new();
+    for (parameter, number, units) in [
+        (
+            PriceParameter::IsolateSlice,
+            &prices.isolate_slice,
+            &[("cycles/slice", 1.0)] as UnitTable<'static>,
+        ),
+        (PriceParameter::IsolatePage, &prices.isolate_page, &[("cycles/1024 pages", 1.0)]),
+        (PriceParameter::DropPage, &prices.drop_page, &[("cycles/page", 1.0)]),
+        (PriceParameter::MigratePage, &prices.migrate_page, &[("cycles/page", 1.0)]),
+        (PriceParameter::MigrateMapping, &prices.migrate_mapping, &[("cycles/mapping", 1.0)]),
+        (PriceParameter::AllocBuddy, &prices.alloc_buddy, &[("cycles/page", 1.0)]),
+        (PriceParameter::AllocCache, &prices.alloc_cache, &[("cycles/page", 1.0)]),
+    ] {
+        list.push((
+            parameter,
+            file.interval(&format!("price {}", parameter.name()), number, units)?,
+        ));
+    }
+    Ok(list)
 }
 
 impl TransitionLatency {

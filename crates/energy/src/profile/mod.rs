@@ -30,6 +30,7 @@
 mod builtin;
 mod check;
 mod figures;
+mod giveback;
 mod quantity;
 mod raw;
 
@@ -40,8 +41,12 @@ use ramslice_types::{
 use serde::Serialize;
 use thiserror::Error;
 
-pub use builtin::{TEMPLATE, builtin, builtin_names, builtin_text};
+pub use builtin::{
+    GIVEBACK_NAME, TEMPLATE, builtin, builtin_giveback, builtin_names, builtin_text,
+    worth_profile_names,
+};
 pub use figures::ProfileFigure;
+pub use giveback::GivebackProfile;
 
 use crate::interval::Interval;
 
@@ -55,6 +60,41 @@ pub struct ProfileError {
     pub line: usize,
     /// What is wrong there, and what is allowed.
     pub message: String,
+}
+
+/// What a file is a profile of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProfileKind {
+    /// The power states of DRAM.
+    Power,
+    /// Memory that is given to the host of a virtual machine.
+    Giveback,
+}
+
+/// A profile of either kind: what slices that are off are worth.
+#[derive(Debug, Clone, PartialEq)]
+pub enum WorthProfile {
+    /// In joules: the power states of DRAM.
+    Power(Box<DramProfile>),
+    /// In GiB hours or money: memory that is given to a host.
+    Giveback(Box<GivebackProfile>),
+}
+
+impl WorthProfile {
+    /// Reads a profile of either kind from the text of a file; `file` is its name, for messages.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line and what is allowed.
+    pub fn parse(text: &str, file: &str) -> Result<Self, ProfileError> {
+        match (quantity::ProfileText { name: file, text }).kind()?.0 {
+            ProfileKind::Power => {
+                DramProfile::parse(text, file).map(|profile| Self::Power(Box::new(profile)))
+            }
+            ProfileKind::Giveback => {
+                GivebackProfile::parse(text, file).map(|profile| Self::Giveback(Box::new(profile)))
+            }
+        }
+    }
 }
 
 /// A figure with its source; without a value if the source does not give one.

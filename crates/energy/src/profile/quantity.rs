@@ -6,19 +6,19 @@ use ramslice_types::{PhysicalQuantity, Seconds};
 use toml::Spanned;
 
 use super::raw;
-use super::{ProfileError, SourcedValue, TransitionLatency};
+use super::{ProfileError, ProfileKind, SourcedValue, TransitionLatency};
 use crate::interval::Interval;
 
 /// Units that a number may have, each with its factor to the unit of the type.
-pub(super) type UnitTable = &'static [(&'static str, f64)];
+pub(super) type UnitTable<'a> = &'a [(&'a str, f64)];
 
-pub(super) const PER_GIB: UnitTable = &[("mW/GiB", 1e-3), ("W/GiB", 1.0)];
-pub(super) const OF_MODULE: UnitTable = &[("mW", 1e-3), ("W", 1.0)];
-pub(super) const PERCENT: UnitTable = &[("%", 0.01)];
-pub(super) const POWER: UnitTable = &[("mW", 1e-3), ("W", 1.0)];
-pub(super) const TIME: UnitTable = &[("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
-pub(super) const SIZE: UnitTable = &[("MiB", 1.0 / 1024.0), ("GiB", 1.0)];
-pub(super) const FREQUENCY: UnitTable = &[("MHz", 1e6), ("GHz", 1e9)];
+pub(super) const PER_GIB: UnitTable<'static> = &[("mW/GiB", 1e-3), ("W/GiB", 1.0)];
+pub(super) const OF_MODULE: UnitTable<'static> = &[("mW", 1e-3), ("W", 1.0)];
+pub(super) const PERCENT: UnitTable<'static> = &[("%", 0.01)];
+pub(super) const POWER: UnitTable<'static> = &[("mW", 1e-3), ("W", 1.0)];
+pub(super) const TIME: UnitTable<'static> = &[("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+pub(super) const SIZE: UnitTable<'static> = &[("MiB", 1.0 / 1024.0), ("GiB", 1.0)];
+pub(super) const FREQUENCY: UnitTable<'static> = &[("MHz", 1e6), ("GHz", 1e9)];
 
 const FORMS: &str = "write { value = 1.5, unit = \"...\", source = \"...\" }, or low and high in \
                      place of value, or { unknown = true, source = \"...\" }";
@@ -35,6 +35,41 @@ impl ProfileText<'_> {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
         ProfileError { file: self.name.to_owned(), line, message: message.into() }
+    }
+
+    /// Refuses a file of another kind. A file that does not name its kind is of DRAM.
+    pub(super) fn must_be(&self, wanted: ProfileKind) -> Result<(), ProfileError> {
+        let (kind, span) = self.kind()?;
+        if kind == wanted {
+            return Ok(());
+        }
+        let message = match wanted {
+            ProfileKind::Power => {
+                "kind is \"giveback\": that gives no joules; name a profile of kind \"power\""
+            }
+            ProfileKind::Giveback => {
+                "kind is \"power\", or left out: that gives joules; name a profile of kind \
+                 \"giveback\""
+            }
+        };
+        Err(self.error(&span, message))
+    }
+
+    /// What it is a profile of, and where it says so.
+    pub(super) fn kind(&self) -> Result<(ProfileKind, Range<usize>), ProfileError> {
+        let raw: raw::RawKind =
+            toml::from_str(self.text).map_err(|error| self.toml_error(&error))?;
+        let Some(kind) = raw.kind else { return Ok((ProfileKind::Power, 0..0)) };
+        let found = match kind.get_ref().as_str() {
+            "power" => ProfileKind::Power,
+            "giveback" => ProfileKind::Giveback,
+            other => {
+                let message =
+                    format!("kind is `{other}`: it is \"power\" (of DRAM) or \"giveback\"");
+                return Err(self.error(&kind.span(), message));
+            }
+        };
+        Ok((found, kind.span()))
     }
 
     /// What is wrong with the TOML itself, or with the fields it has.
@@ -138,7 +173,7 @@ impl ProfileText<'_> {
         &self,
         what: &str,
         raw: &Spanned<raw::RawQuantity>,
-        units: UnitTable,
+        units: UnitTable<'_>,
         open: bool,
     ) -> Result<SourcedValue<(f64, Option<f64>, f64)>, ProfileError> {
         let number = raw.get_ref();
@@ -189,7 +224,7 @@ impl ProfileText<'_> {
         &self,
         what: &str,
         raw: &Spanned<raw::RawQuantity>,
-        units: UnitTable,
+        units: UnitTable<'_>,
     ) -> Result<SourcedValue<Interval<Q>>, ProfileError> {
         let SourcedValue { value, written, source } = self.number(what, raw, units, false)?;
         let value = match value {

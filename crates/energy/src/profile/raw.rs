@@ -86,6 +86,8 @@ pub(super) struct RawMachine {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawProfile {
     pub(super) schema_version: Spanned<u32>,
+    #[serde(rename = "kind")]
+    pub(super) _kind: Option<Spanned<String>>,
     pub(super) name: Spanned<String>,
     pub(super) title: String,
     pub(super) default_state: Spanned<String>,
@@ -96,4 +98,30 @@ pub(super) struct RawProfile {
     pub(super) full_power: Option<RawNumber>,
     pub(super) state: Vec<Spanned<RawPowerState>>,
     pub(super) machine: Option<RawMachine>,
+}
+
+/// What a file is a profile of, whatever else it has.
+#[derive(Debug, Deserialize)]
+pub(super) struct RawKind {
+    pub(super) kind: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawGivebackProfile {
+    pub(super) schema_version: Spanned<u32>,
+    #[serde(rename = "kind")]
+    pub(super) _kind: Spanned<String>,
+    pub(super) name: Spanned<String>,
+    pub(super) title: String,
+    #[serde(default)]
+    pub(super) notes: Vec<String>,
+    pub(super) currency: Option<Spanned<String>>,
+    pub(super) memory: Option<RawNumber>,
+    pub(super) cpu: RawNumber,
+    pub(super) refaults: RawNumber,
+    pub(super) host_faults: RawNumber,
+    pub(super) wake: RawNumber,
+    pub(super) frequency: RawNumber,
+    pub(super) prices: RawPrices,
 }
