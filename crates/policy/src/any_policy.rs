@@ -1,5 +1,6 @@
 //! Any of the policies, chosen by settings, with state that can be saved and restored.
 
+use ramslice_energy::WorthUnit;
 use ramslice_types::Bytes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -8,6 +9,8 @@ use crate::config::{PolicyConfig, PolicyConfigError, PolicyKind};
 use crate::decision::{Policy, PolicyDecision};
 use crate::economics::SliceEconomics;
 use crate::governor::GovernorPolicy;
+use crate::limits::TenantLimits;
+use crate::limits_policy::LimitsPolicy;
 use crate::never::NeverPolicy;
 use crate::observation::{Observation, ObservationNeeds};
 use crate::periodic::PeriodicPolicy;
@@ -15,8 +18,8 @@ use crate::repair::RepairPolicy;
 use crate::threshold::ThresholdPolicy;
 use crate::watermarks::WatermarksPolicy;
 
-/// The version of saved states. Raised whenever a state's fields change; other versions are
-/// refused.
+/// The version of saved states. Raised whenever a state's fields change their meaning or go; other
+/// versions are refused. A field that is added has a default.
 pub const STATE_VERSION: u32 = 4;
 
 /// One of the policies with its state.
@@ -35,16 +38,19 @@ pub enum AnyPolicy {
     Repair(RepairPolicy),
     /// [`PolicyKind::Governor`].
     Governor(Box<GovernorPolicy>),
+    /// [`PolicyKind::Governor`] without a profile.
+    Limits(LimitsPolicy),
 }
 
 impl AnyPolicy {
-    /// The policy of `config`, on a machine with slices and pages of these sizes.
+    /// The policy of `config`, on a machine with slices and pages of these sizes. Without
+    /// economics, the governor goes by the tenant's limits alone.
     ///
     /// # Errors
     /// If the settings are wrong, also for this size of slices.
-    pub fn new(
+    pub fn new<'a>(
         config: &PolicyConfig,
-        economics: &SliceEconomics,
+        economics: impl Into<Option<&'a SliceEconomics>>,
         slice: Bytes,
         page: Bytes,
     ) -> Result<Self, PolicyConfigError> {
@@ -59,9 +65,17 @@ impl AnyPolicy {
                 Self::Threshold(ThresholdPolicy::new(config.threshold.clone()))
             }
             PolicyKind::Repair => Self::Repair(RepairPolicy::new(config.repair.clone())),
-            PolicyKind::Governor => {
-                Self::Governor(Box::new(GovernorPolicy::new(config.governor.clone(), *economics)))
-            }
+            PolicyKind::Governor => match economics.into() {
+                Some(economics) => {
+                    let limits = TenantLimits::new(&config.limits, economics.worth_unit, page);
+                    let governor = GovernorPolicy::new(config.governor.clone(), *economics);
+                    Self::Governor(Box::new(governor.within(limits)))
+                }
+                None => {
+                    let limits = TenantLimits::new(&config.limits, WorthUnit::GibHour, page);
+                    Self::Limits(LimitsPolicy::new(limits))
+                }
+            },
         })
     }
 
@@ -78,6 +92,16 @@ impl AnyPolicy {
         }
     }
 
+    /// Takes the limits of another, which may have been changed since this one was saved: limits
+    /// are set, not learned.
+    pub fn take_limits(&mut self, other: &Self) {
+        match (self, other) {
+            (Self::Governor(to), Self::Governor(from)) => to.limits.set(&from.limits),
+            (Self::Limits(to), Self::Limits(from)) => to.limits.set(&from.limits),
+            _ => {}
+        }
+    }
+
     fn inner(&self) -> &dyn Policy {
         match self {
             Self::Never(policy) => policy,
@@ -86,6 +110,7 @@ impl AnyPolicy {
             Self::Threshold(policy) => policy,
             Self::Repair(policy) => policy,
             Self::Governor(policy) => policy.as_ref(),
+            Self::Limits(policy) => policy,
         }
     }
 }
@@ -107,6 +132,7 @@ impl Policy for AnyPolicy {
             Self::Threshold(policy) => policy.step(seen),
             Self::Repair(policy) => policy.step(seen),
             Self::Governor(policy) => policy.step(seen),
+            Self::Limits(policy) => policy.step(seen),
         }
     }
 }

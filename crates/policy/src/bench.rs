@@ -29,7 +29,7 @@ const RESERVE: Pages = Pages(64);
 /// The result of a policy on a series.
 #[derive(Debug, Clone)]
 pub struct ModelRun {
-    /// Where the joules went.
+    /// Where what was earned went.
     pub account: JouleAccount,
     /// Slices on in each step.
     pub on: Vec<u32>,
@@ -119,11 +119,11 @@ fn totals(state: &ModelState, needed: u32, slices: u32) -> MachineTotals {
 
 fn row(state: &ModelState, economics: &SliceEconomics, id: u32) -> SliceRow {
     let (on, used) = (id < state.on(), id < state.on() - state.empty());
-    let joules = if used { economics.emptying_joules } else { economics.empty_joules };
+    let cost = if used { economics.emptying } else { economics.empty };
     SliceRow {
         id: SliceId(id),
         state: if on { SliceState::Online } else { SliceState::Offline },
-        price: on.then(|| economics.price(joules)),
+        price: on.then(|| economics.price(cost)),
         present: SLICE_PAGES,
         free: if used { Pages(SLICE_PAGES.0 / 2) } else { SLICE_PAGES },
         freeable: Pages::ZERO,
@@ -145,15 +145,12 @@ fn carry_out(
             state.switch_off(state.on() - count);
         }
         RequestOp::Compact => {
-            let dearest = economics.price(economics.emptying_joules);
+            let dearest = economics.price(economics.emptying);
             let mut budget = request.budget.raw();
             let mut count = 0;
             while count < most.min(spare) {
-                let price = if count < state.empty() {
-                    economics.price(economics.empty_joules)
-                } else {
-                    dearest
-                };
+                let price =
+                    if count < state.empty() { economics.price(economics.empty) } else { dearest };
                 if price.0 > budget {
                     break;
                 }
@@ -173,7 +170,7 @@ fn carry_out(
     let after = state.account();
     let off = (after.emptied + after.empty) - (before.emptied + before.empty);
     let done = off + (after.other_wakes - before.other_wakes);
-    let price: Price = economics.price(ramslice_types::Joules(after.offlining - before.offlining));
+    let price: Price = economics.price(ramslice_types::Worth(after.offlining - before.offlining));
     let reason = if done == 0 { Reason::NoRoom } else { Reason::None };
     RequestOutcome {
         reason,

@@ -8,6 +8,7 @@ use ramslice_types::{Budget, Bytes, Price};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::limits::LimitsConfig;
 use crate::toml_text::{allowed, explain, spans, utf8};
 
 /// The version of the format.
@@ -325,6 +326,8 @@ pub struct PolicyConfig {
     pub repair: RepairConfig,
     /// For [`PolicyKind::GovernorConfig`].
     pub governor: GovernorConfig,
+    /// What the governor keeps to, whatever pays.
+    pub limits: LimitsConfig,
     #[serde(skip)]
     file: String,
     /// Lines of fields, as in `watermarks.free_low_mib`.
@@ -347,6 +350,8 @@ struct RawPolicyConfig {
     repair: RepairConfig,
     #[serde(default)]
     governor: GovernorConfig,
+    #[serde(default)]
+    limits: LimitsConfig,
 }
 
 impl PolicyConfig {
@@ -359,6 +364,7 @@ impl PolicyConfig {
             threshold: ThresholdConfig::default(),
             repair: RepairConfig::default(),
             governor: GovernorConfig::default(),
+            limits: LimitsConfig::default(),
             file: String::new(),
             lines: BTreeMap::new(),
         }
@@ -386,6 +392,7 @@ impl PolicyConfig {
             threshold: raw.threshold,
             repair: raw.repair,
             governor: raw.governor,
+            limits: raw.limits,
             file: file.to_owned(),
             lines,
         };
@@ -453,6 +460,9 @@ impl PolicyConfig {
             ("threshold.period_seconds", Some(self.threshold.period_seconds), 0.001),
             ("repair.period_seconds", Some(self.repair.period_seconds), 0.001),
             ("governor.day_seconds", Some(self.governor.day_seconds), 0.0),
+            ("limits.floor_mib", Some(self.limits.floor_mib), 0.0),
+            ("limits.burst_reserve_mib", Some(self.limits.burst_reserve_mib), 0.0),
+            ("limits.stall_ms_per_second", self.limits.stall_ms_per_second, 0.0),
         ] {
             if let Some(value) = value
                 && !(least..1e12).contains(&value)

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use ramslice_types::{Budget, Pages, Ratio};
+use ramslice_energy::WorthUnit;
+use ramslice_types::{Budget, Pages, Ratio, Worth};
 
 /// The reason for a decision. Its text is made only when it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -92,8 +93,41 @@ pub enum DecisionReason {
         empty: u32,
         /// Used ones.
         used: u32,
-        /// The joules that they put at risk.
-        joules: f64,
+        /// What they put at risk.
+        at_risk: Worth,
+        /// The unit of that.
+        unit: WorthUnit,
+    },
+    /// Slices go off because no limit of the tenant is against it. No profile says what they are
+    /// worth.
+    WithinLimits {
+        /// Empty ones.
+        empty: u32,
+        /// Used ones.
+        used: u32,
+    },
+    /// Tasks waited for memory for longer than the target.
+    Stalled {
+        /// The share of the time in which some task waited.
+        stall: Ratio,
+        /// The most that is allowed.
+        target: Ratio,
+        /// Slices that are to wake.
+        wakes: u32,
+    },
+    /// Tasks waited for memory a moment ago.
+    RestsAfterStall {
+        /// Until slices may go off again.
+        wait: Duration,
+    },
+    /// Less is free than the burst reserve.
+    RestoresReserve {
+        /// Free pages.
+        free: Pages,
+        /// The burst reserve.
+        reserve: Pages,
+        /// Slices that are to wake.
+        wakes: u32,
     },
     /// All online slices are needed.
     AllNeeded {
@@ -219,10 +253,31 @@ impl fmt::Display for DecisionReason {
                  lately, of {full} too much would have to be moved, and the others are beyond the \
                  budget or fit nowhere else"
             ),
-            Self::Pays { empty, used, joules } => write!(
+            Self::WithinLimits { empty, used } => write!(
+                f,
+                "switches off {empty} empty and {used} used slices: floor, burst reserve and stall \
+                 target allow it"
+            ),
+            Self::Stalled { stall, target, wakes } => write!(
+                f,
+                "wakes {wakes} slices and switches none off: tasks waited for memory for {:.1} ms \
+                 per second, the target is {} ms",
+                stall.0 * 1e3,
+                target.0 * 1e3
+            ),
+            Self::RestsAfterStall { wait } => {
+                write!(f, "does nothing for {} s: tasks waited for memory a moment ago", secs(wait))
+            }
+            Self::RestoresReserve { free, reserve, wakes } => write!(
+                f,
+                "wakes {wakes} slices: {free} pages are free, less than the burst reserve of \
+                 {reserve}"
+            ),
+            Self::Pays { empty, used, at_risk, unit } => write!(
                 f,
                 "switches off {empty} empty and {used} used slices: they should stay off longer \
-                 than it takes to earn the {joules:.2} J at risk"
+                 than it takes to earn the {} {unit} at risk",
+                amount(at_risk)
             ),
             Self::AllNeeded { need } => {
                 write!(f, "does nothing: the {need} slices that are on are needed")
@@ -287,5 +342,14 @@ impl fmt::Display for DecisionReason {
                 )
             }
         }
+    }
+}
+
+/// Joules have two places, as in the ledger; GiB hours and money may be far below 1.
+fn amount(worth: Worth) -> String {
+    match worth.0.abs() {
+        value if value >= 0.1 || value <= 0.0 => format!("{:.2}", worth.0),
+        value if value >= 0.001 => format!("{:.4}", worth.0),
+        _ => format!("{:.1e}", worth.0),
     }
 }

@@ -2,36 +2,49 @@
 
 use std::time::Duration;
 
-use ramslice_energy::{DramPowerState, Interval, ReferenceMachine, SampleClock};
+use ramslice_energy::{
+    DramPowerState, GivebackProfile, Interval, ReferenceMachine, SampleClock, WorthUnit,
+};
 use ramslice_types::{
-    Bytes, Cycles, Joules, Pages, PhysicalQuantity, Price, PriceParameter, Seconds, Watts,
+    Bytes, Cycles, Pages, PhysicalQuantity, Price, PriceParameter, Seconds, Worth, WorthPerSecond,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 const BYTES_PER_GIB: f64 = (1u64 << 30) as f64;
 
-/// Joules and watts of one slice.
+/// What one slice is worth, and what switching it costs, in one unit: joules by a profile of DRAM,
+/// GiB hours or money by a profile of memory that is given back.
 ///
-/// A profile gives intervals; decisions need one number, so the middle of each is taken. The energy
-/// ledger reports what was really earned.
+/// A profile gives intervals; decisions need one number, so the middle of each is taken. The ledger
+/// reports what was really earned. Saved states and their basis have the names of version 0.1,
+/// which knew joules alone.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SliceEconomics {
-    /// Saved while one slice is offline.
-    pub saving_watts: Watts,
+    /// Earned while one slice is offline.
+    #[serde(rename = "saving_watts")]
+    pub saving: WorthPerSecond,
     /// Of 100 cycles of packing: what one unit of a price costs.
-    pub unit_joules: Joules,
+    #[serde(rename = "unit_joules")]
+    pub price_unit: Worth,
     /// To empty a slice that is half full of movable pages, each mapped once. A first estimate; a
     /// policy learns a better one.
-    pub emptying_joules: Joules,
+    #[serde(rename = "emptying_joules")]
+    pub emptying: Worth,
     /// To switch off a slice that is empty already.
-    pub empty_joules: Joules,
+    #[serde(rename = "empty_joules")]
+    pub empty: Worth,
     /// To wake a slice.
-    pub waking_joules: Joules,
+    #[serde(rename = "waking_joules")]
+    pub waking: Worth,
     /// To read a page of dropped cache again.
-    pub refault_joules: Joules,
+    #[serde(rename = "refault_joules")]
+    pub refault: Worth,
     /// Slices that the hardware switches as one: with more than 1, a single slice saves nothing.
     pub unit_slices: u32,
+    /// The unit of the figures above.
+    #[serde(default, skip_serializing_if = "WorthUnit::is_joule")]
+    pub worth_unit: WorthUnit,
 }
 
 /// A profile that lacks a figure that decisions need.
@@ -82,42 +95,66 @@ impl SliceEconomics {
         slice: Bytes,
         page: Bytes,
     ) -> Result<Self, EconomicsError> {
-        let pages = slice.pages(page).0 as f64;
-        if pages < 1.0 {
-            return Err(EconomicsError::Size { slice, page });
-        }
         let known = |what| move || EconomicsError::Unknown { what };
         let per_gib =
             state.saving_by_packing().ok_or_else(known("what a state saves for each GiB"))?;
-        let saving = middle(per_gib) * slice.0 as f64 / BYTES_PER_GIB;
-        if saving <= 0.0 {
-            return Err(EconomicsError::NoSaving { state: state.name.clone() });
-        }
         let per_cycle =
             machine.energy_per_cycle().ok_or_else(known("the energy of a cycle of packing"))?;
         let per_cycle = middle(per_cycle);
-        let price = |parameter: PriceParameter| -> Result<f64, EconomicsError> {
-            machine.price(parameter).map(middle::<Cycles>).ok_or_else(known("the price of packing"))
-        };
-        let isolating = price(PriceParameter::IsolateSlice)?
-            + price(PriceParameter::IsolatePage)? * pages / 1024.0;
-        let moving = price(PriceParameter::MigratePage)?
-            + price(PriceParameter::MigrateMapping)?
-            + price(PriceParameter::AllocBuddy)?;
-        let instructions =
-            machine.waking.value.map_or(0.0, middle) * slice.0 as f64 / BYTES_PER_GIB;
+        let work = SliceWork::new(|parameter| machine.price(parameter), slice, page)?;
+        let saving = middle(per_gib) * slice_gib(slice);
+        if saving <= 0.0 {
+            return Err(EconomicsError::NoSaving { state: state.name.clone() });
+        }
+        let instructions = machine.waking.value.map_or(0.0, middle) * slice_gib(slice);
         let waking =
             instructions * machine.cycles_per_instruction.value.map_or(1.0, |value| value.high().0);
-        let refault = machine.refault_cpu.value.map_or(moving, middle) * per_cycle
+        let refault = machine.refault_cpu.value.map_or(work.moving_page, middle) * per_cycle
             + machine.refault_storage.value.map_or(0.0, middle) * page.0 as f64 / BYTES_PER_GIB;
         Ok(Self {
-            saving_watts: Watts(saving),
-            unit_joules: Joules(100.0 * per_cycle),
-            emptying_joules: Joules(per_cycle * (isolating + moving * pages / 2.0)),
-            empty_joules: Joules(per_cycle * isolating),
-            waking_joules: Joules(per_cycle * waking),
-            refault_joules: Joules(refault),
+            saving: WorthPerSecond(saving),
+            price_unit: Worth(100.0 * per_cycle),
+            emptying: Worth(per_cycle * work.emptying),
+            empty: Worth(per_cycle * work.isolating),
+            waking: Worth(per_cycle * waking),
+            refault: Worth(refault),
             unit_slices: 1,
+            worth_unit: WorthUnit::Joule,
+        })
+    }
+
+    /// From a profile of memory that is given back. What wakes is taken to be touched as a whole,
+    /// so that the host faults in all of it.
+    ///
+    /// # Errors
+    /// If a figure is missing, or sizes cannot be.
+    pub fn of_giveback(
+        profile: &GivebackProfile,
+        slice: Bytes,
+        page: Bytes,
+    ) -> Result<Self, EconomicsError> {
+        let known = |what| move || EconomicsError::Unknown { what };
+        let price = |parameter: PriceParameter| {
+            let found = profile.prices.iter().find(|(name, _)| *name == parameter);
+            found.and_then(|(_, price)| price.value)
+        };
+        let work = SliceWork::new(price, slice, page)?;
+        let memory = profile.memory.value.ok_or_else(known("what memory is worth"))?;
+        let cpu = profile.cpu.value.ok_or_else(known("what a CPU costs"))?;
+        let clock = profile.frequency.value.ok_or_else(known("the frequency of its cycles"))?;
+        let refault = profile.refaults.value.ok_or_else(known("what refaults cost"))?;
+        let faults = profile.host_faults.value.ok_or_else(known("what the host's faults cost"))?;
+        let wake = profile.wake.value.ok_or_else(known("what a wake costs"))?;
+        let per_cycle = middle(cpu) / middle(clock);
+        Ok(Self {
+            saving: WorthPerSecond(middle(memory) * slice_gib(slice)),
+            price_unit: Worth(100.0 * per_cycle),
+            emptying: Worth(per_cycle * work.emptying),
+            empty: Worth(per_cycle * work.isolating),
+            waking: Worth(middle(wake) + middle(faults) * slice_gib(slice)),
+            refault: Worth(middle(refault) * page.0 as f64 / BYTES_PER_GIB),
+            unit_slices: 1,
+            worth_unit: profile.unit,
         })
     }
 
@@ -134,35 +171,72 @@ impl SliceEconomics {
     #[must_use]
     pub fn by(self, clock: &SampleClock) -> Self {
         let second = middle(clock.seconds(Duration::from_secs(1)));
-        Self { saving_watts: Watts(self.saving_watts.0 * second), ..self }
+        Self { saving: WorthPerSecond(self.saving.0 * second), ..self }
     }
 
     /// What an operation of this price costs.
-    pub fn joules(&self, price: Price) -> Joules {
-        Joules(self.unit_joules.0 * price.0 as f64)
+    pub fn cost(&self, price: Price) -> Worth {
+        Worth(self.price_unit.0 * price.0 as f64)
     }
 
-    /// How long a page of dropped cache must stay away until its share of a slice's saving has paid
-    /// for reading it again.
-    pub(crate) fn refault_worth(&self, slice: Pages) -> Seconds {
-        Seconds(self.refault_joules.0 * slice.0 as f64 / self.saving_watts.0)
+    /// How long a page of dropped cache must stay away until its share of what a slice earns has
+    /// paid for reading it again.
+    pub(crate) fn break_even_of_refault(&self, slice: Pages) -> Seconds {
+        Seconds(self.refault.0 * slice.0 as f64 / self.saving.0)
     }
 
     /// The highest price that costs at most this much.
-    pub fn price(&self, joules: Joules) -> Price {
-        Price((joules.0.max(0.0) / self.unit_joules.0) as u64)
+    pub fn price(&self, worth: Worth) -> Price {
+        Price((worth.0.max(0.0) / self.price_unit.0) as u64)
     }
 
     /// How long a slice must stay off until this much has paid.
-    pub fn break_even(&self, joules: Joules) -> Seconds {
-        Seconds(joules.0 / self.saving_watts.0)
+    pub fn break_even(&self, worth: Worth) -> Seconds {
+        Seconds(worth.0 / self.saving.0)
     }
 
-    /// How long a slice that cost [`Self::emptying_joules`] must stay off until emptying and waking
-    /// it have paid.
+    /// How long a slice that cost [`Self::emptying`] must stay off until emptying and waking it
+    /// have paid.
     pub fn break_even_of_emptying(&self) -> Seconds {
-        self.break_even(self.emptying_joules + self.waking_joules)
+        self.break_even(self.emptying + self.waking)
     }
+}
+
+/// Cycles of emptying a slice, by the price model.
+struct SliceWork {
+    /// A slice that is half full.
+    emptying: f64,
+    /// An empty one.
+    isolating: f64,
+    /// One page with one mapping.
+    moving_page: f64,
+}
+
+impl SliceWork {
+    fn new(
+        price: impl Fn(PriceParameter) -> Option<Interval<Cycles>>,
+        slice: Bytes,
+        page: Bytes,
+    ) -> Result<Self, EconomicsError> {
+        let pages = slice.pages(page).0 as f64;
+        if pages < 1.0 {
+            return Err(EconomicsError::Size { slice, page });
+        }
+        let price = |parameter| {
+            let found = price(parameter).map(middle::<Cycles>);
+            found.ok_or(EconomicsError::Unknown { what: "the price of packing" })
+        };
+        let isolating = price(PriceParameter::IsolateSlice)?
+            + price(PriceParameter::IsolatePage)? * pages / 1024.0;
+        let moving_page = price(PriceParameter::MigratePage)?
+            + price(PriceParameter::MigrateMapping)?
+            + price(PriceParameter::AllocBuddy)?;
+        Ok(Self { emptying: isolating + moving_page * pages / 2.0, isolating, moving_page })
+    }
+}
+
+fn slice_gib(slice: Bytes) -> f64 {
+    slice.0 as f64 / BYTES_PER_GIB
 }
 
 fn middle<Q: PhysicalQuantity>(value: Interval<Q>) -> f64 {
@@ -171,7 +245,7 @@ fn middle<Q: PhysicalQuantity>(value: Interval<Q>) -> f64 {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use ramslice_energy::{TimeFactor, builtin};
+    use ramslice_energy::{TimeFactor, builtin, builtin_giveback};
     use ramslice_types::Ratio;
 
     use super::*;
@@ -186,14 +260,14 @@ pub(crate) mod tests {
     #[test]
     fn a_gib_breaks_even_within_minutes_and_an_empty_one_at_once() {
         let economics = thesis(Bytes(1 << 30));
-        assert!((economics.saving_watts.0 - 0.009_19).abs() < 1e-9);
+        assert!((economics.saving.0 - 0.009_19).abs() < 1e-9);
         // 131072 pages of 13000 cycles at 10 W and 3.8 GHz are 4.48 J.
         assert!((economics.break_even_of_emptying().0 - 490.0).abs() < 5.0, "{economics:?}");
-        assert!(economics.break_even(economics.empty_joules).0 < 3.0, "{economics:?}");
+        assert!(economics.break_even(economics.empty).0 < 3.0, "{economics:?}");
         // 8 million units are 2.1 J (thesis, section 4.3.4: a compaction with that budget took
         // 0.485 J on average).
-        assert!((economics.joules(Price(8_000_000)).0 - 2.105).abs() < 0.01);
-        assert_eq!(economics.price(Joules(2.2)).0 / 1_000_000, 8);
+        assert!((economics.cost(Price(8_000_000)).0 - 2.105).abs() < 0.01);
+        assert_eq!(economics.price(Worth(2.2)).0 / 1_000_000, 8);
     }
 
     #[test]
@@ -212,7 +286,7 @@ pub(crate) mod tests {
         assert!(
             (seen.break_even_of_emptying().0 / real.break_even_of_emptying().0 - 6.0).abs() < 1e-9
         );
-        assert_eq!(seen.emptying_joules, real.emptying_joules);
+        assert_eq!(seen.emptying, real.emptying);
     }
 
     #[test]
@@ -231,5 +305,35 @@ pub(crate) mod tests {
         let error = SliceEconomics::new(state, &parc.machine.unwrap(), Bytes(1 << 30), Bytes(4096))
             .unwrap_err();
         assert!(error.to_string().contains("what a state saves for each GiB"), "{error}");
+    }
+
+    #[test]
+    fn a_gib_that_is_given_back_earns_a_gib_hour_and_pays_within_a_minute() {
+        let profile = builtin_giveback().unwrap();
+        let of = |slice| SliceEconomics::of_giveback(&profile, slice, Bytes(4096)).unwrap();
+        let economics = of(Bytes(1 << 30));
+        assert!((economics.saving.0 * 3600.0 - 1.0).abs() < 1e-9);
+        assert_eq!(economics.worth_unit, WorthUnit::GibHour);
+        // 131072 pages of 13000 cycles at 3 GHz are 0.57 s of a CPU, worth 5.2 s of the GiB; the
+        // host's faults are worth 5.8 s.
+        let break_even = economics.break_even_of_emptying().0;
+        assert!((break_even - 11.0).abs() < 0.5, "{break_even}");
+        // A page that is read again within the minute has not paid.
+        let refault = economics.break_even_of_refault(Pages(1 << 18)).0;
+        assert!((refault - 47.0).abs() < 1.0, "{refault}");
+        let small = of(Bytes(4 << 20)).break_even_of_emptying().0;
+        assert!((small - break_even).abs() < 2.0, "{small}");
+        let none = SliceEconomics::of_giveback(&profile, Bytes(1024), Bytes(4096));
+        assert!(matches!(none, Err(EconomicsError::Size { .. })));
+    }
+
+    #[test]
+    fn joules_are_saved_under_the_names_of_the_first_version() {
+        let text = serde_json::to_string(&thesis(Bytes(1 << 30))).unwrap();
+        for name in ["saving_watts", "unit_joules", "waking_joules", "refault_joules"] {
+            assert!(text.contains(name), "{text}");
+        }
+        assert!(!text.contains("worth_unit"), "{text}");
+        assert_eq!(serde_json::from_str::<SliceEconomics>(&text).unwrap(), thesis(Bytes(1 << 30)));
     }
 }

@@ -15,6 +15,8 @@ mod decision;
 mod decision_reason;
 mod economics;
 mod governor;
+mod limits;
+mod limits_policy;
 pub mod model;
 mod never;
 mod observation;
@@ -31,6 +33,8 @@ pub use decision::{DemandForecast, Policy, PolicyDecision};
 pub use decision_reason::DecisionReason;
 pub use economics::{EconomicsError, SliceEconomics};
 pub use governor::GovernorPolicy;
+pub use limits::TenantLimits;
+pub use limits_policy::LimitsPolicy;
 pub use never::NeverPolicy;
 pub use observation::{
     MachineTotals, Observation, ObservationNeeds, PolicyEvent, SliceRow, WakeCause,
@@ -47,5 +51,6 @@ pub mod settings {
         BudgetLimit, CandidateRule, CostBasis, GovernorConfig, PeriodicConfig, RepairConfig,
         ThresholdConfig, WatermarksConfig,
     };
+    pub use crate::limits::LimitsConfig;
     pub use crate::toml_text::{allowed, explain, spans, utf8};
 }

@@ -36,10 +36,10 @@ impl SliceCosts {
     /// Of a machine, for steps of this many seconds.
     pub fn new(economics: &crate::SliceEconomics, step_seconds: f64) -> Self {
         Self {
-            saving: economics.saving_watts.0 * step_seconds,
-            emptying: economics.emptying_joules.0,
-            empty: economics.empty_joules.0,
-            waking: economics.waking_joules.0,
+            saving: economics.saving.0 * step_seconds,
+            emptying: economics.emptying.0,
+            empty: economics.empty.0,
+            waking: economics.waking.0,
         }
     }
 }

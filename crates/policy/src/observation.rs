@@ -168,6 +168,13 @@ pub enum PolicyEvent {
         /// What for.
         cause: WakeCause,
     },
+    /// Tasks waited for memory: `some` of the kernel's `/proc/pressure/memory`.
+    Stalled {
+        /// For how long at least one task waited.
+        waited: Duration,
+        /// Within this time.
+        within: Duration,
+    },
     /// Pages of cache were read again soon after they had been dropped.
     Refaulted {
         /// How many.

@@ -67,7 +67,7 @@ pub fn allowed(field: &str) -> Option<String> {
             "one of \"never\", \"periodic\", \"watermarks\", \"threshold\", \"repair\" and \
              \"governor\""
         }
-        "periodic" | "watermarks" | "threshold" | "repair" | "governor" => {
+        "periodic" | "watermarks" | "threshold" | "repair" | "governor" | "limits" => {
             return Some(format!("a table, which begins with [{field}]"));
         }
         "periodic.period_seconds"
@@ -78,7 +78,10 @@ pub fn allowed(field: &str) -> Option<String> {
         | "watermarks.free_high_mib"
         | "watermarks.cache_free_low_mib"
         | "watermarks.cache_free_high_mib"
-        | "governor.day_seconds" => "a number of at least 0",
+        | "governor.day_seconds"
+        | "limits.floor_mib"
+        | "limits.burst_reserve_mib"
+        | "limits.stall_ms_per_second" => "a number of at least 0",
         "periodic.budget_100cycles" | "repair.budget_100cycles" => {
             "a whole number of 100 cycles, or \"inf\" for no limit"
         }
@@ -106,6 +109,7 @@ mod tests {
     fn there_are_words_for_every_setting_and_for_no_other_name() {
         let mut config = PolicyConfig::new(PolicyKind::Watermarks);
         config.periodic.max_slices = Some(1);
+        config.limits.stall_ms_per_second = Some(1.0);
         let all = serde_json::to_value(&config).unwrap();
         let mut settings = 0;
         for (table, value) in all.as_object().unwrap() {

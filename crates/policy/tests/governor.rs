@@ -500,8 +500,7 @@ fn a_budget_that_was_too_low_for_any_slice_is_raised_up_to_a_full_slice() {
     }
     // Rows say 10 million units; a full slice is 2 * 4.49 J, and prices may be off by a quarter.
     let economics = economics();
-    let most =
-        economics.price(economics.emptying_joules + economics.emptying_joules).0 as f64 * 1.26;
+    let most = economics.price(economics.emptying + economics.emptying).0 as f64 * 1.26;
     assert!(budgets[0] < 13_000_000, "{budgets:?}");
     assert!(budgets.windows(2).all(|pair| pair[1] >= pair[0]), "{budgets:?}");
     assert!(budgets.iter().any(|&budget| budget > 30_000_000), "{budgets:?}");

@@ -357,7 +357,7 @@ fn joules_are_those_of_what_was_off() {
     // Ten slices off from the first step on, for 1000 s.
     let (economics, rates) = economics(config.slice_bytes);
     let costs = ramslice_policy::model::SliceCosts::new(&economics, 1000.0);
-    let unit_joules = Some(economics.unit_joules);
+    let unit_joules = Some(ramslice_types::Joules(economics.price_unit.0));
     let schedule =
         ClairvoyantSchedule { on: vec![22, 22], cache: CacheChoice::Drop, costs, unit_joules };
     let run = run(&mut machine, [step(0), step(1000)], &mut RunDecider::Schedule(schedule), |_| ());

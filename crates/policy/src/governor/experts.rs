@@ -53,7 +53,7 @@ pub(super) enum ExpertAdvice {
     Stay,
 }
 
-/// Figures of the moment, in joules, watts and seconds.
+/// Figures of the moment, in the profile's unit of worth and in seconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CostFigures {
     pub(super) saving: f64,
@@ -68,7 +68,7 @@ struct LevelRange {
     low: u32,
     /// Up to this one.
     high: u32,
-    /// What each has earned, in joules; older gaps count less.
+    /// What each has earned; older gaps count less.
     gain: [f64; EXPERTS],
     /// Gaps that ended, one for each level; faded alike.
     gaps: f64,
@@ -238,7 +238,7 @@ impl ExpertPanel {
     }
 }
 
-/// The prior: what two gaps of a level should earn each expert, in joules.
+/// The prior: what two gaps of a level should earn each expert.
 fn start_weights(emptying: f64) -> [f64; EXPERTS] {
     let earns = |wait: f64| {
         BELIEF * emptying * (((1.0 + LONGEST_GAP) / (1.0 + wait)).ln() - 1.0 / (1.0 + wait))

@@ -9,7 +9,8 @@
 //!    slice's price;
 //! 3. spends on those no more than the risk account allows ([`risk_account`]).
 //!
-//! It wakes nothing itself: the kernel wakes ahead of need and on demand, within its awake reserve.
+//! The kernel wakes ahead of need and on demand, within its awake reserve. The governor itself wakes
+//! slices only for the tenant's limits ([`crate::limits`]), which go before all that pays.
 
 mod cache_rereads;
 mod daily_season;
@@ -23,7 +24,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ramslice_types::{
-    Budget, CacheChoice, Joules, Pages, Price, Reason, Request, RequestOp, RequestOutcome,
+    Budget, CacheChoice, Pages, Price, Reason, Request, RequestOp, RequestOutcome, Worth,
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,7 @@ use crate::config::{CostBasis, GovernorConfig, PolicyKind};
 use crate::decision::{Policy, PolicyDecision, compact, offline_empty};
 use crate::decision_reason::DecisionReason;
 use crate::economics::SliceEconomics;
+use crate::limits::TenantLimits;
 use crate::observation::{
     MachineTotals, Observation, ObservationNeeds, PolicyEvent, SliceRow, WakeCause,
 };
@@ -57,10 +59,12 @@ const MEMORY: f64 = 4.0;
 pub struct GovernorPolicy {
     settings: GovernorConfig,
     economics: SliceEconomics,
-    /// What emptying a slice has cost on average, in joules.
+    /// What emptying a slice has cost on average.
     emptying: f64,
     /// The state that it learns from observations; `None` before the first step.
     mind: Option<GovernorState>,
+    #[serde(default)]
+    pub(crate) limits: TenantLimits,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -103,11 +107,11 @@ struct RequestBackoff {
 struct OfflinePlan {
     empty: u32,
     used: u32,
-    /// What is spent on them at most, in joules.
-    joules: f64,
-    /// The dearest of the used ones, in joules.
+    /// What is spent on them at most.
+    cost: f64,
+    /// The dearest of the used ones.
     dearest: f64,
-    /// By counters, the prices of the used ones, in joules.
+    /// By counters, the cost of each used one.
     prices: Vec<f64>,
     stopped: Option<DecisionReason>,
 }
@@ -115,7 +119,19 @@ struct OfflinePlan {
 impl GovernorPolicy {
     /// A governor with these settings, on a machine with these figures.
     pub fn new(settings: GovernorConfig, economics: SliceEconomics) -> Self {
-        Self { settings, economics, emptying: economics.emptying_joules.0, mind: None }
+        Self {
+            settings,
+            economics,
+            emptying: economics.emptying.0,
+            mind: None,
+            limits: TenantLimits::default(),
+        }
+    }
+
+    /// The same within a tenant's limits.
+    #[must_use]
+    pub fn within(self, limits: TenantLimits) -> Self {
+        Self { limits, ..self }
     }
 
     /// The most that it can have lost after a time, on any input: two slice-emptyings for each
@@ -125,9 +141,9 @@ impl GovernorPolicy {
     /// as prices hold: an operation may cost more than its budget by the error of the price model.
     /// The cost of a refault is not known in advance; refaults of cache that was dropped within one
     /// step come on top.
-    pub fn loss_cap(economics: &SliceEconomics, elapsed: Duration) -> Joules {
+    pub fn loss_cap(economics: &SliceEconomics, elapsed: Duration) -> Worth {
         let windows = 1.0 + (elapsed.as_secs_f64() / Self::window(economics).as_secs_f64()).floor();
-        Joules(windows * STAKE * dearest(economics))
+        Worth(windows * STAKE * dearest(economics))
     }
 
     /// The least length of a back-off window; it doubles after losses.
@@ -139,7 +155,7 @@ impl GovernorPolicy {
     /// Keeps what was learned about demand, and forgets what was earned, what was spent and which
     /// slices are offline.
     ///
-    /// For the change from simulated requests to real ones: joules earned in simulation must not be
+    /// For the change from simulated requests to real ones: what was earned in simulation must not be
     /// put at risk for real.
     pub fn settle(&mut self) {
         let dearest = dearest(&self.economics);
@@ -159,22 +175,16 @@ impl GovernorPolicy {
     }
 
     /// Slices that must be online, with the margin and the needed cache.
-    fn need(totals: &MachineTotals, cache_share: f64) -> u32 {
+    fn need(&self, totals: &MachineTotals, cache_share: f64) -> u32 {
         let cache = (totals.freeable.0 as f64 * cache_share) as u64;
-        let pages = totals.needed() + Pages(cache) + margin(totals);
-        let slices = u64::from(totals.nr_slices);
-        let per_slice = totals.managed.0.checked_div(slices).unwrap_or(0).max(1);
-        u32::try_from(pages.0.div_ceil(per_slice))
-            .unwrap_or(u32::MAX)
-            .max(totals.nr_fixed)
-            .min(totals.nr_slices)
+        self.limits.slices(totals, totals.needed() + Pages(cache) + margin(totals))
     }
 
     fn figures(&self) -> CostFigures {
         CostFigures {
-            saving: self.economics.saving_watts.0,
+            saving: self.economics.saving.0,
             emptying: self.emptying,
-            waking: self.economics.waking_joules.0,
+            waking: self.economics.waking.0,
         }
     }
 
@@ -183,12 +193,12 @@ impl GovernorPolicy {
             CostBasis::Measured if outcome.price_measured > Price::ZERO => outcome.price_measured,
             _ => outcome.price_predicted,
         };
-        self.economics.joules(price).0
+        self.economics.cost(price).0
     }
 
     /// Takes in what happened.
     fn learn(&mut self, mind: &mut GovernorState, seen: &Observation<'_>) {
-        let waking = self.economics.waking_joules.0;
+        let waking = self.economics.waking.0;
         for event in seen.events {
             match event {
                 PolicyEvent::Woken { time, slices, cause } => {
@@ -197,14 +207,20 @@ impl GovernorPolicy {
                         mind.woken_early(
                             time.as_secs_f64(),
                             *slices,
-                            self.economics.saving_watts.0,
+                            self.economics.saving.0,
                             waking,
                         );
                     }
                 }
                 PolicyEvent::Refaulted { pages } => {
                     let own = mind.cache.refault(pages.0);
-                    mind.wallet.refault(own, pages.0, self.economics.refault_joules.0);
+                    mind.wallet.refault(own, pages.0, self.economics.refault.0);
+                }
+                // The limits take it in.
+                PolicyEvent::Stalled { .. } => {}
+                PolicyEvent::Finished { op, outcome } if op.wakes() => {
+                    mind.wallet.spend(f64::from(outcome.slices_done) * waking);
+                    mind.off = mind.off.saturating_sub(outcome.slices_done);
                 }
                 PolicyEvent::Finished { op, outcome } => {
                     let cost = self.cost(outcome);
@@ -222,7 +238,7 @@ impl GovernorPolicy {
                         && mind.markup.raise_if_too_low(dearest(&self.economics));
                     if emptied && done > 0 {
                         mind.pause.next = FIRST_PAUSE;
-                        mind.markup.learn(done, self.economics.joules(outcome.price_predicted).0);
+                        mind.markup.learn(done, self.economics.cost(outcome.price_predicted).0);
                         // Each slice counts: many at once teach more than one.
                         let weight = 1.0 - (1.0 - LEARNING).powf(f64::from(done));
                         self.emptying += weight * (cost / f64::from(done) - self.emptying);
@@ -309,14 +325,14 @@ impl GovernorPolicy {
                 break;
             }
             let most = if empty { price } else { price * PRICE_ROOM } + figures.waking;
-            if plan.joules + most > room {
+            if plan.cost + most > room {
                 plan.stopped = Some(DecisionReason::AtRisk {
                     spare: level - need,
                     wait: seconds(mind.wallet.wait(now)),
                 });
                 break;
             }
-            plan.joules += most;
+            plan.cost += most;
             if empty {
                 plan.empty += 1;
             } else {
@@ -334,7 +350,7 @@ impl GovernorPolicy {
             requests.push(offline_empty(plan.empty));
         }
         if plan.used > 0 {
-            let budget = self.economics.price(Joules(plan.dearest * PRICE_ROOM)) + Price(1);
+            let budget = self.economics.price(Worth(plan.dearest * PRICE_ROOM)) + Price(1);
             let request = compact(Some(plan.used), Budget::Limited(budget), true);
             // Recently used cache stays in any case; all cache stays where as much is read again as
             // is dropped.
@@ -347,14 +363,14 @@ impl GovernorPolicy {
 
 /// Pages that stay free and online, at least: twice the kernel's reserve, so that the kernel does
 /// not wake at once what was just switched off.
-fn margin(totals: &MachineTotals) -> Pages {
+pub(crate) fn margin(totals: &MachineTotals) -> Pages {
     totals.awake_reserve * 2
 }
 
-/// Emptying and waking a slice that is full of movable pages, in joules.
+/// Emptying and waking a slice that is full of movable pages.
 fn dearest(economics: &SliceEconomics) -> f64 {
     // The typical slice is half full.
-    2.0 * economics.emptying_joules.0 + economics.waking_joules.0
+    2.0 * economics.emptying.0 + economics.waking.0
 }
 
 fn seconds(value: f64) -> Duration {
@@ -398,7 +414,7 @@ impl GovernorState {
             experts: ExpertPanel::new(totals.nr_slices, &governor.figures()),
             cache: CacheRereads::new(
                 totals.slice_pages.0 as f64,
-                economics.refault_worth(totals.slice_pages).0,
+                economics.break_even_of_refault(totals.slice_pages).0,
                 fade,
             ),
             wallet: RiskAccount::new(now, dearest(economics), break_even),
@@ -446,13 +462,14 @@ impl Policy for GovernorPolicy {
         };
         let elapsed = (now - mind.time).max(0.0);
         self.learn(&mut mind, seen);
+        let held = self.limits.step(seen);
         mind.time = mind.time.max(now);
         let now = mind.time;
-        let saving = self.economics.saving_watts.0;
+        let saving = self.economics.saving.0;
         mind.wallet.save(saving * elapsed * f64::from(mind.off.min(totals.nr_offline)));
         mind.off = totals.nr_offline;
-        mind.wallet.set_wake_cost(f64::from(mind.off) * self.economics.waking_joules.0);
-        let waking = self.economics.waking_joules.0;
+        mind.wallet.set_wake_cost(f64::from(mind.off) * self.economics.waking.0);
+        let waking = self.economics.waking.0;
         while mind
             .unpaid
             .front()
@@ -465,7 +482,7 @@ impl Policy for GovernorPolicy {
         let figures = self.figures();
         let break_even = figures.break_even();
         let cache_share = mind.cache.needed_share();
-        let need = Self::need(totals, cache_share);
+        let need = self.need(totals, cache_share);
         // Demand between two observations shows in what it woke.
         let woken = seen
             .events
@@ -489,7 +506,9 @@ impl Policy for GovernorPolicy {
         let mut plan = self.plan(&mind, totals, seen.rows, need);
         let expected = on.saturating_sub(plan.empty + plan.used);
         let forecast = mind.outlook.step(now, peak, expected, break_even);
-        let mut decision = if self.economics.unit_slices > 1 {
+        let mut decision = if let Some(held) = held {
+            held
+        } else if self.economics.unit_slices > 1 {
             PolicyDecision::rest(DecisionReason::TooSmall { slices: self.economics.unit_slices })
         } else if mind.wallet.is_backing_off() {
             let (early, refaults) = (mind.wallet.early, mind.wallet.refaults);
@@ -500,8 +519,12 @@ impl Policy for GovernorPolicy {
             })
         } else if plan.empty + plan.used > 0 {
             mind.markup.expect(std::mem::take(&mut plan.prices));
-            let why =
-                DecisionReason::Pays { empty: plan.empty, used: plan.used, joules: plan.joules };
+            let why = DecisionReason::Pays {
+                empty: plan.empty,
+                used: plan.used,
+                at_risk: Worth(plan.cost),
+                unit: self.economics.worth_unit,
+            };
             PolicyDecision { requests: self.requests(&plan, cache_share), why, forecast: None }
         } else {
             PolicyDecision::rest(plan.stopped.unwrap_or(DecisionReason::AllNeeded { need }))

@@ -23,7 +23,7 @@ const RAISE: f64 = 1.5;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct PriceMarkup {
     factor: f64,
-    /// Prices by counters of the slices that the last request was for, in joules, cheapest first.
+    /// Prices by counters of the slices that the last request was for, as worth, cheapest first.
     asked: Vec<f64>,
 }
 
@@ -45,16 +45,16 @@ impl PriceMarkup {
     }
 
     /// Records the number of emptied slices and their total cost.
-    pub(super) fn learn(&mut self, slices: u32, joules: f64) {
+    pub(super) fn learn(&mut self, slices: u32, cost: f64) {
         let counted: f64 = self.asked.iter().take(slices as usize).sum();
         if counted > 0.0 && self.asked.len() >= slices as usize {
             let weight = 1.0 - (1.0 - LEARNING).powf(f64::from(slices));
-            self.factor += weight * ((joules / counted).max(1.0) - self.factor);
+            self.factor += weight * ((cost / counted).max(1.0) - self.factor);
         }
     }
 
     /// Records that not even the cheapest slice was within the budget. Returns whether a higher
-    /// budget, up to `most` joules, may suffice.
+    /// budget, up to `most`, may suffice.
     pub(super) fn raise_if_too_low(&mut self, most: f64) -> bool {
         let cheapest = self.asked.first().copied().unwrap_or(most);
         if self.of(cheapest) >= most {
@@ -70,8 +70,8 @@ impl PriceMarkup {
 /// Mostly only the first price is needed: one pass over the rows finds it without sorting.
 pub(super) struct OfflinePrices<'a> {
     economics: &'a SliceEconomics,
-    /// The assumed cost of a slice where there are no rows, in joules.
-    usual_joules: f64,
+    /// The assumed cost of a slice where there are no rows.
+    usual: f64,
     empty: u32,
     rows: &'a [SliceRow],
     /// Remaining prices, once more than one was needed.
@@ -80,14 +80,14 @@ pub(super) struct OfflinePrices<'a> {
 }
 
 impl<'a> OfflinePrices<'a> {
-    /// Of these rows; `usual_joules` is the price in joules of a used slice where there are none.
+    /// Of these rows; `usual` is the cost of a used slice where there are none.
     pub(super) fn new(
         economics: &'a SliceEconomics,
-        usual_joules: f64,
+        usual: f64,
         empty: u32,
         rows: &'a [SliceRow],
     ) -> Self {
-        Self { economics, usual_joules, empty, rows, remaining: None, is_first: true }
+        Self { economics, usual, empty, rows, remaining: None, is_first: true }
     }
 
     fn used_prices(&self) -> impl Iterator<Item = Price> + use<'a> {
@@ -97,23 +97,23 @@ impl<'a> OfflinePrices<'a> {
             .filter_map(|row| row.price)
     }
 
-    /// The next price in joules, and whether the slice is empty.
+    /// The next cost, and whether the slice is empty.
     pub(super) fn next(&mut self) -> Option<(f64, bool)> {
         if self.empty > 0 {
             self.empty -= 1;
-            return Some((self.economics.empty_joules.0, true));
+            return Some((self.economics.empty.0, true));
         }
         let price = if self.rows.is_empty() {
-            self.usual_joules
+            self.usual
         } else if std::mem::take(&mut self.is_first) {
-            self.economics.joules(self.used_prices().min()?).0
+            self.economics.cost(self.used_prices().min()?).0
         } else {
             if self.remaining.is_none() {
                 let mut remaining: BinaryHeap<_> = self.used_prices().map(Reverse).collect();
                 remaining.pop();
                 self.remaining = Some(remaining);
             }
-            self.economics.joules(self.remaining.as_mut()?.pop()?.0).0
+            self.economics.cost(self.remaining.as_mut()?.pop()?.0).0
         };
         // The stake covers at most a full slice.
         (price <= dearest(self.economics)).then_some((price, false))

@@ -1,4 +1,4 @@
-//! The joules that may be put at risk: a stake for each window, and part of earlier earnings.
+//! What may be put at risk, in the profile's unit of worth: a stake for each window, and part of earlier earnings.
 //!
 //! The balance is what would have been earned if all offline slices had to wake at this moment:
 //! saved, less spent, less their waking. Nothing can lower it but what the governor spends and what
@@ -17,10 +17,10 @@ pub(super) const STAKE: f64 = 2.0;
 /// A window doubles after a loss, up to so many times its least length.
 const LONGEST: f64 = 64.0;
 
-/// Joules put at risk and earned.
+/// Worth put at risk and earned.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct RiskAccount {
-    /// The most that may be lost in each window, in joules.
+    /// The most that may be lost in each window.
     stake: f64,
     /// The least length of a window, in seconds.
     least: f64,
@@ -72,38 +72,38 @@ impl RiskAccount {
         self.saved - self.spent - self.owed
     }
 
-    /// The most that may be spent now, in joules.
+    /// The most that may be spent now.
     pub(super) fn room(&self) -> f64 {
         (self.balance() - self.floor).max(0.0)
     }
 
     /// Sets the cost of waking all offline slices.
-    pub(super) fn set_wake_cost(&mut self, joules: f64) {
-        self.owed = joules;
+    pub(super) fn set_wake_cost(&mut self, worth: f64) {
+        self.owed = worth;
     }
 
     /// Adds what offline slices saved.
-    pub(super) fn save(&mut self, joules: f64) {
-        self.saved += joules;
-        self.won += joules;
+    pub(super) fn save(&mut self, worth: f64) {
+        self.saved += worth;
+        self.won += worth;
     }
 
     /// Adds a cost of emptying or waking.
-    pub(super) fn spend(&mut self, joules: f64) {
-        self.spent += joules;
+    pub(super) fn spend(&mut self, worth: f64) {
+        self.spent += worth;
     }
 
     /// Adds what slices that woke early had not earned.
-    pub(super) fn woke_early(&mut self, slices: u32, joules: f64) {
+    pub(super) fn woke_early(&mut self, slices: u32, worth: f64) {
         self.early += slices;
-        self.lost += joules;
+        self.lost += worth;
     }
 
-    /// Adds pages of cache that were read again, with their cost in joules. All are paid for; only
+    /// Adds pages of cache that were read again, with the cost of each. All are paid for; only
     /// those that the governor had dropped count as losses.
-    pub(super) fn refault(&mut self, own: u64, all: u64, joules: f64) {
-        self.spent += joules * all as f64;
-        self.lost += joules * own as f64;
+    pub(super) fn refault(&mut self, own: u64, all: u64, worth: f64) {
+        self.spent += worth * all as f64;
+        self.lost += worth * own as f64;
         self.refaults += own;
     }
 

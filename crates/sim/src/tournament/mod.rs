@@ -315,7 +315,8 @@ impl<'a> PreparedInput<'a> {
                 let emptying = costs.empty + factor * (costs.emptying - costs.empty);
                 let on = clairvoyant::schedule(&series, SliceCosts { emptying, ..costs });
                 for at_any_price in AT_ANY_PRICE {
-                    let unit_joules = (!at_any_price).then_some(self.options.economics.unit_joules);
+                    let unit_joules =
+                        (!at_any_price).then_some(Joules(self.options.economics.price_unit.0));
                     let schedule =
                         ClairvoyantSchedule { on: on.clone(), cache, costs, unit_joules };
                     let run = self.run(RunDecider::Schedule(schedule))?;
@@ -348,8 +349,9 @@ impl<'a> PreparedInput<'a> {
                 let mut score =
                     self.score(name, settings::words(config), contestant.settings.len(), &run);
                 if contestant.kind == PolicyKind::Governor {
-                    score.loss_cap_joules =
-                        Some(GovernorPolicy::loss_cap(&self.options.economics, run.duration));
+                    // The simulator's profiles are of DRAM: worth is in joules.
+                    let cap = GovernorPolicy::loss_cap(&self.options.economics, run.duration);
+                    score.loss_cap_joules = Some(Joules(cap.0));
                 }
                 if contestant.settings.len() > 1 {
                     tried.push(score.clone());
