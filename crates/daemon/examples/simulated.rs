@@ -197,7 +197,12 @@ fn simulate(args: &SimulationArgs, settings: DaemonSettings) -> anyhow::Result<(
         runtime_dir: args.dir.clone(),
         pressure: None,
         // Each start is a new boot of the machine.
-        host: HostFiles { boot: std::process::id().to_string(), vmstat: None, own_time: None },
+        host: HostFiles {
+            boot: std::process::id().to_string(),
+            vmstat: None,
+            pressure: None,
+            own_time: None,
+        },
     };
     let machine = std::cell::OnceCell::<Arc<SimulatedHost>>::new();
     let open = |_: &_, _: &_| {

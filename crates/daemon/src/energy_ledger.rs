@@ -8,8 +8,8 @@ use std::path::Path;
 use ramslice_backend::ProcessorKind;
 use ramslice_energy::{
     DramPowerState, DramProfile, EnergyLedger, EnergySample, EnergyStatement, EnergyTally,
-    Interval, PowerGranule, SampleClock, StatementSettings, TimeFactor, builtin_names,
-    builtin_text,
+    Interval, PowerGranule, SampleClock, StatementSettings, TimeFactor, WorthProfile, builtin_text,
+    worth_profile_names,
 };
 use ramslice_policy::SliceEconomics;
 use ramslice_types::{BackendInfo, Bytes, Joules, Price, PriceParameter};
@@ -102,13 +102,20 @@ pub struct EnergyPlan {
 }
 
 /// A profile, and its text.
-fn load(name: &str) -> Result<(DramProfile, String), String> {
+#[derive(Debug)]
+pub(crate) struct LoadedProfile {
+    pub(crate) profile: WorthProfile,
+    pub(crate) text: String,
+}
+
+/// Finds a profile of either kind by name or path, and checks it.
+pub(crate) fn load_profile(name: &str) -> Result<LoadedProfile, String> {
     let (text, file) = match builtin_text(name) {
         Some(text) => (text.to_owned(), format!("profiles/{name}.toml")),
         None if !name.contains(['/', '.']) && !Path::new(name).exists() => {
-            let names: Vec<&str> = builtin_names().collect();
+            let names: Vec<&str> = worth_profile_names().collect();
             return Err(format!(
-                "there is no `{name}`: name one of {}, or the path of a file",
+                "there is no `{name}`: name one of {}, \"none\", or the path of a file",
                 names.join(", ")
             ));
         }
@@ -117,31 +124,34 @@ fn load(name: &str) -> Result<(DramProfile, String), String> {
             name.to_owned(),
         ),
     };
-    let profile = DramProfile::parse(&text, &file).map_err(|error| error.to_string())?;
-    Ok((profile, text))
+    let profile = WorthProfile::parse(&text, &file).map_err(|error| error.to_string())?;
+    Ok(LoadedProfile { profile, text })
 }
 
 impl EnergyPlan {
-    /// Makes a plan from names as in the settings.
+    /// Makes a plan from a profile and its text, and names as in the settings.
     ///
     /// # Errors
-    /// If there is no such profile or state, or it lacks a figure that decisions need.
-    pub fn new(
-        profile: &str,
+    /// If there is no such state or machine, or the profile lacks a figure that decisions need.
+    pub(crate) fn new(
+        mut profile: DramProfile,
+        mut texts: String,
         state: Option<&str>,
         machine: Option<&str>,
         unit: SwitchUnit,
         factor: Option<TimeFactor>,
     ) -> Result<Self, EnergyPlanError> {
-        let (mut profile, mut texts) = load(profile).map_err(EnergyPlanError::Profile)?;
         if let Some(other) = machine {
-            let (other, text) = load(other).map_err(EnergyPlanError::Machine)?;
-            texts += &text;
-            if other.machine.is_none() {
-                let message = format!("{} names no machine whose costs could be used", other.file);
+            let loaded = load_profile(other).map_err(EnergyPlanError::Machine)?;
+            texts += &loaded.text;
+            profile.machine = match loaded.profile {
+                WorthProfile::Power(other) => other.machine,
+                WorthProfile::Giveback(_) => None,
+            };
+            if profile.machine.is_none() {
+                let message = format!("{other} names no machine whose costs could be used");
                 return Err(EnergyPlanError::Machine(message));
             }
-            profile.machine = other.machine;
         }
         let name = state.unwrap_or(&profile.default_state);
         let Some(state) = profile.state(name).cloned() else {

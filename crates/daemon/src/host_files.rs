@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use procfs_core::{FromRead, VmStat};
+use procfs_core::{FromRead, MemoryPressure, VmStat};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Where the machine's own files are, and which boot it is. Tests have them elsewhere.
@@ -14,6 +14,8 @@ pub struct HostFiles {
     pub boot: String,
     /// `/proc/vmstat`; none if that file describes another machine.
     pub vmstat: Option<PathBuf>,
+    /// `/proc/pressure/memory`; none if that file describes another machine.
+    pub pressure: Option<PathBuf>,
     /// The CPU time of this process with all threads; none if it runs on another machine.
     pub own_time: Option<fn() -> Duration>,
 }
@@ -25,9 +27,17 @@ impl HostFiles {
         Self {
             boot: boot.trim().to_owned(),
             vmstat: Some("/proc/vmstat".into()),
+            pressure: Some(crate::pressure_trigger::PATH.into()),
             own_time: Some(own_time),
         }
     }
+}
+
+/// How long at least one task has waited for memory since the boot; none on a kernel without
+/// pressure information.
+pub(crate) fn waited_for_memory(path: &Path) -> Option<Duration> {
+    let pressure = MemoryPressure::from_file(path).ok()?;
+    Some(Duration::from_micros(pressure.some.total))
 }
 
 fn own_time() -> Duration {
@@ -66,6 +76,17 @@ impl VmstatCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waiting_for_memory_is_that_of_some_task() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500\n\
+            full avg10=0.00 avg60=0.00 avg300=0.00 total=700\n";
+        fs::write(file.path(), text).unwrap();
+        assert_eq!(waited_for_memory(file.path()), Some(Duration::from_micros(1500)));
+        fs::write(file.path(), "some\n").unwrap();
+        assert_eq!(waited_for_memory(file.path()), None);
+    }
 
     #[test]
     fn what_is_counted_by_zone_is_added_up_and_a_file_without_numbers_is_none() {

@@ -7,6 +7,7 @@
 //!  |- settings        the TOML file; settings_schema says what it allows
 //!  |- open_backend    opens the machine, again whenever it was lost
 //!  |- engine          one step: read, decide, send requests, account
+//!  |   |- worth_plan         what slices are worth: joules, GiB hours, money, or unknown
 //!  |   |- energy_ledger     joules, by the ledger of ramslice-energy
 //!  |   |- wake_attribution  what woke slices
 //!  |   `- price_watch       whether the kernel's prices hold, by what requests took
@@ -43,3 +44,4 @@ pub mod signals;
 pub mod status;
 pub mod systemd;
 pub mod wake_attribution;
+pub mod worth_plan;

@@ -128,7 +128,7 @@ pub fn run(
         version = env!("CARGO_PKG_VERSION"),
         mode = %daemon.engine.settings().mode,
         policy = %daemon.engine.settings().policy.policy,
-        profile = daemon.engine.settings().energy.name(),
+        profile = daemon.engine.settings().worth.name(),
         "begins"
     );
     daemon.listen();

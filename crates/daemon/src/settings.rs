@@ -14,10 +14,11 @@ use ramslice_types::{Bytes, Ratio, parse_bytes};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::energy_ledger::{EnergyPlan, EnergyPlanError, SwitchUnit};
+use crate::energy_ledger::{EnergyPlanError, SwitchUnit};
 use crate::mode::DaemonMode;
 use crate::settings_files::{SettingsFile, merged_text, read_files};
 use crate::settings_schema::{allowed, limits};
+use crate::worth_plan::{PowerSettings, WorthPlan};
 
 /// The settings file.
 pub const PATH: &str = "/etc/ramslice/ramsliced.toml";
@@ -148,8 +149,8 @@ pub struct DaemonSettings {
     pub backend: BackendChoice,
     /// The policy that decides.
     pub policy: PolicyConfig,
-    /// The figures that joules are worked out with.
-    pub energy: EnergyPlan,
+    /// What offline slices are worth.
+    pub worth: WorthPlan,
     /// After how long a request is given up.
     pub deadline: Duration,
     /// The most slices that one request switches off.
@@ -186,6 +187,8 @@ struct RawSettings {
     repair: policies::RepairConfig,
     #[serde(default)]
     governor: policies::GovernorConfig,
+    #[serde(default)]
+    limits: policies::LimitsConfig,
     #[serde(default)]
     energy: RawEnergy,
     #[serde(default)]
@@ -387,6 +390,7 @@ impl DaemonSettings {
         policy.threshold = raw.threshold;
         policy.repair = raw.repair;
         policy.governor = raw.governor;
+        policy.limits = raw.limits;
         let spans = policies::spans(text);
         let lines = spans.iter().map(|(name, span)| {
             (name.clone(), fault_at(text, Some(span.clone()), String::new()).line)
@@ -411,9 +415,9 @@ impl DaemonSettings {
         let pause = checks.number("pressure.pause_seconds", raw.pressure.pause_seconds, 120.0);
         let save = checks.number("state.save_seconds", raw.state.save_seconds, 300.0);
         let look_share = checks.number("stock.look_share", raw.stock.look_share, 0.002);
-        let energy = energy(&raw.energy, &mut checks);
+        let worth = worth(&raw.energy, &mut checks);
         let listen = listen(raw.metrics.listen.as_ref(), &mut checks);
-        let Some(energy) = energy.filter(|_| checks.faults.is_empty()) else {
+        let Some(worth) = worth.filter(|_| checks.faults.is_empty()) else {
             checks.faults.sort_by_key(|wrong| (wrong.line, wrong.column));
             return Err(refuse(checks.faults));
         };
@@ -422,7 +426,7 @@ impl DaemonSettings {
             period: Duration::from_secs_f64(period),
             backend: raw.backend,
             policy,
-            energy,
+            worth,
             deadline: Duration::from_secs_f64(deadline),
             max_slices,
             pressure: PressureSettings {
@@ -438,7 +442,7 @@ impl DaemonSettings {
     }
 }
 
-fn energy(raw: &RawEnergy, checks: &mut SettingsChecks<'_>) -> Option<EnergyPlan> {
+fn worth(raw: &RawEnergy, checks: &mut SettingsChecks<'_>) -> Option<WorthPlan> {
     let text =
         |value: &Option<Spanned<String>>| value.as_ref().map(|value| value.get_ref().clone());
     let unit = match text(&raw.granularity).as_deref() {
@@ -470,14 +474,14 @@ fn energy(raw: &RawEnergy, checks: &mut SettingsChecks<'_>) -> Option<EnergyPlan
         }
     });
     let profile = text(&raw.profile).unwrap_or_else(|| "thesis-parc".to_owned());
-    match EnergyPlan::new(
-        &profile,
-        text(&raw.state).as_deref(),
-        text(&raw.machine).as_deref(),
-        unit,
-        factor,
-    ) {
-        Ok(plan) => Some(plan),
+    let (state, machine) = (text(&raw.state), text(&raw.machine));
+    match WorthPlan::new(&profile, PowerSettings { state, machine, unit, factor }) {
+        Ok(plan) => {
+            if plan.power().is_none() {
+                refuse_power_settings(raw, &profile, checks);
+            }
+            Some(plan)
+        }
         Err(error) => {
             let at = match &error {
                 EnergyPlanError::State(_) => {
@@ -490,6 +494,24 @@ fn energy(raw: &RawEnergy, checks: &mut SettingsChecks<'_>) -> Option<EnergyPlan
             };
             checks.add_fault(at, error.to_string());
             None
+        }
+    }
+}
+
+/// Settings about DRAM mean nothing beside another profile.
+fn refuse_power_settings(raw: &RawEnergy, profile: &str, checks: &mut SettingsChecks<'_>) {
+    for (name, value) in [
+        ("state", &raw.state),
+        ("machine", &raw.machine),
+        ("granularity", &raw.granularity),
+        ("time_factor", &raw.time_factor),
+    ] {
+        if let Some(value) = value {
+            let message = format!(
+                "energy.{name} is about DRAM and has no use with the profile `{profile}`: take it \
+                 out"
+            );
+            checks.add_fault(Some(value.span()), message);
         }
     }
 }

@@ -32,9 +32,11 @@ pub(crate) fn allowed(name: &str) -> Option<String> {
         "energy" | "requests" | "pressure" | "state" | "stock" | "stop" | "metrics" => {
             return Some(format!("a table, which begins with [{name}]"));
         }
-        "energy.profile" | "energy.machine" => {
-            "the name of a profile, as in \"thesis-parc\", or the path of a file"
+        "energy.profile" => {
+            "the name of a profile, as in \"thesis-parc\" or \"giveback\", \"none\", or the path of \
+             a file"
         }
+        "energy.machine" => "the name of a profile, as in \"thesis-parc\", or the path of a file",
         "energy.state" => "the name of a power state, as in \"parc\"",
         "energy.granularity" => "a size, as in \"64MiB\", or \"slice\"",
         "energy.time_factor" => "a number or a range between quotes: \"15\" or \"12..18\"",

@@ -23,7 +23,7 @@ fn the_sample_has_the_defaults_of_an_empty_file() {
             s.on_stop,
             s.listen,
         );
-        format!("{:?} {policy} {} {rest:?}", s.mode, s.energy.name())
+        format!("{:?} {policy} {} {rest:?}", s.mode, s.worth.name())
     };
     assert_eq!(facts(&sample), facts(&empty));
     assert_eq!((sample.mode, sample.period), (DaemonMode::Observe, Duration::from_secs(30)));

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::energy_ledger::EarnedJoules;
 use crate::mode::DaemonMode;
 use crate::persisted_state;
+use crate::worth_plan::GivenBack;
 
 /// The version of the format.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -64,6 +65,10 @@ pub struct DaemonStatus {
     pub loss_cap_joules: Option<f64>,
     /// Mode observe: what would have been earned.
     pub would_earn: Option<WouldEarn>,
+    /// Mode on, without a profile of DRAM: what was given to the host.
+    pub given_back: Option<GivenBack>,
+    /// Mode observe, without a profile of DRAM: what would have been given to the host.
+    pub would_give_back: Option<GivenBack>,
 }
 
 /// Whether the kernel's prices hold, by the requests of mode on.

@@ -2,9 +2,9 @@
 //! fits.
 
 use ramslice_backend::WhatIfMemory;
-use ramslice_policy::{AnyPolicy, SavedPolicy, SliceEconomics};
+use ramslice_policy::{AnyPolicy, PolicyConfigError, SavedPolicy, SliceEconomics};
 use ramslice_types::{
-    Backend, BackendError, BackendErrorKind, BackendInfo, Pages, PriceParameter, Zone,
+    Backend, BackendError, BackendErrorKind, BackendInfo, Pages, PriceParameter, Ratio, Zone,
 };
 use tracing::{info, warn};
 
@@ -31,7 +31,7 @@ impl DecisionEngine {
             machine(&bound.info) == machine(info)
         });
         if let Some(mut bound) = same {
-            let kind = self.settings.energy.kind(info);
+            let kind = self.settings.worth.kind(info);
             if kind != bound.kind {
                 let (on, observe) = bound.ledgers.sums();
                 bound.ledgers = self.ledgers(&kind, Some((Some(bound.kind), on, observe)));
@@ -41,7 +41,7 @@ impl DecisionEngine {
             // Meanwhile a power driver may have been loaded, prices installed, memory plugged in.
             self.bound_machine = Some(BoundMachine { info: info.clone(), prices, ..bound });
         } else {
-            let economics = self.settings.energy.economics(info.slice_bytes, info.page_bytes);
+            let economics = self.settings.worth.economics(info.slice_bytes, info.page_bytes);
             let economics =
                 economics.map_err(|error| BackendError::new(BackendErrorKind::Invalid, error))?;
             let mut before = None;
@@ -55,9 +55,9 @@ impl DecisionEngine {
                 let (on, observe) = old.ledgers.sums();
                 before = Some((Some(old.kind.clone()), on, observe));
             }
-            let kind = self.settings.energy.kind(info);
+            let kind = self.settings.worth.kind(info);
             let ledgers = self.ledgers(&kind, before);
-            let basis = self.basis(info, &economics);
+            let basis = self.basis(info, economics.as_ref());
             self.zone_states.clear();
             self.bound_machine =
                 Some(BoundMachine { info: info.clone(), economics, basis, prices, kind, ledgers });
@@ -89,7 +89,7 @@ impl DecisionEngine {
     }
 
     fn log_notes(&self, info: &BackendInfo) {
-        for note in self.settings.energy.notes(info) {
+        for note in self.settings.worth.notes(info) {
             warn!("{note}");
         }
     }
@@ -128,7 +128,7 @@ impl DecisionEngine {
     }
 
     /// What learning depends on: policy, figures of energy and size of slices.
-    fn basis(&self, info: &BackendInfo, economics: &SliceEconomics) -> String {
+    fn basis(&self, info: &BackendInfo, economics: Option<&SliceEconomics>) -> String {
         let policy = &self.settings.policy;
         let kind = policy.policy.name();
         let settings = serde_json::to_value(policy).unwrap_or_default();
@@ -136,7 +136,7 @@ impl DecisionEngine {
         format!(
             "{kind} {} {} {} {figures}",
             settings[kind],
-            self.settings.energy.name(),
+            self.settings.worth.name(),
             info.slice_bytes.0
         )
     }
@@ -152,12 +152,13 @@ impl DecisionEngine {
         if look.totals(zone).nr_switchable() == 0 {
             return Ok(());
         }
-        let (slice, page) = (bound.info.slice_bytes, bound.info.page_bytes);
-        let fresh = AnyPolicy::new(&self.settings.policy, &bound.economics, slice, page)
+        let managed = look.zones.iter().map(|zone| zone.managed_pages).sum::<Pages>();
+        let share = Ratio(zone.managed_pages.share_of(managed));
+        let fresh = fresh_policy(&self.settings, bound, share)
             .map_err(|error| BackendError::new(BackendErrorKind::Invalid, error))?;
         let remembered =
             saved.and_then(|saved| Some((saved, saved.zones.iter().find(|zone| zone.key == key)?)));
-        let (mut policy, mut baseline, mut woken_by_restart) = (fresh, None, 0);
+        let (mut policy, mut baseline, mut woken_by_restart) = (fresh.clone(), None, 0);
         let (mut events, mut dropped) = (Vec::new(), Pages::ZERO);
         if let Some((saved, remembered)) = remembered {
             if saved.basis == bound.basis {
@@ -165,7 +166,10 @@ impl DecisionEngine {
                     &remembered.policy.to_text(),
                     self.settings.policy.policy,
                 ) {
-                    Ok(restored) => policy = restored,
+                    Ok(restored) => {
+                        policy = restored;
+                        policy.take_limits(&fresh);
+                    }
                     Err(error) => warn!(zone = zone.name, %error, "learning again"),
                 }
             }
@@ -184,7 +188,7 @@ impl DecisionEngine {
             }
         }
         self.zone_states
-            .insert(key, ZoneState { policy, baseline, events, dropped, woken_by_restart });
+            .insert(key, ZoneState { policy, share, baseline, events, dropped, woken_by_restart });
         Ok(())
     }
 
@@ -201,7 +205,7 @@ impl DecisionEngine {
         };
         let (slice, page) = (bound.info.slice_bytes, bound.info.page_bytes);
         settings.policy.check(slice).map_err(|error| error.to_string())?;
-        settings.energy.economics(slice, page).map(|_| ())
+        settings.worth.economics(slice, page).map(|_| ())
     }
 
     /// Takes new settings, which must fit. What was learned stays if the policy, its settings and
@@ -232,14 +236,20 @@ impl DecisionEngine {
     fn rebind(&mut self) {
         let Some(old) = self.bound_machine.take() else { return };
         let info = &old.info;
-        let economics = match self.settings.energy.economics(info.slice_bytes, info.page_bytes) {
+        let economics = match self.settings.worth.economics(info.slice_bytes, info.page_bytes) {
             Ok(economics) => economics,
             // The settings were checked for that; the next step reports it again.
             Err(error) => return warn!(error, "the energy profile cannot be used"),
         };
-        let basis = self.basis(info, &economics);
-        let kind = self.settings.energy.kind(info);
+        let basis = self.basis(info, economics.as_ref());
+        let kind = self.settings.worth.kind(info);
         if (&basis, &kind) == (&old.basis, &old.kind) {
+            // Limits are not learned: what was learned stays with others.
+            for zone_state in self.zone_states.values_mut() {
+                if let Ok(fresh) = fresh_policy(&self.settings, &old, zone_state.share) {
+                    zone_state.policy.take_limits(&fresh);
+                }
+            }
             self.bound_machine = Some(old);
             return;
         }
@@ -256,8 +266,8 @@ impl DecisionEngine {
     /// this boot, with the same settings and figures. A reboot wakes everything.
     pub fn saved_what_if(&self, info: &BackendInfo) -> Option<WhatIfMemory> {
         let saved = self.saved.as_ref().filter(|saved| saved.boot == self.host.boot)?;
-        let economics = self.settings.energy.economics(info.slice_bytes, info.page_bytes).ok()?;
-        (saved.basis == self.basis(info, &economics)).then(|| saved.what_if.clone())
+        let economics = self.settings.worth.economics(info.slice_bytes, info.page_bytes).ok()?;
+        (saved.basis == self.basis(info, economics.as_ref())).then(|| saved.what_if.clone())
     }
 
     /// The state to save; none if the machine was never read and there was no saved state. The main
@@ -293,4 +303,16 @@ impl DecisionEngine {
             prices: self.prices.persisted(),
         })
     }
+}
+
+/// A policy that has learned nothing, for a zone with this share of all memory.
+fn fresh_policy(
+    settings: &DaemonSettings,
+    bound: &BoundMachine,
+    share: Ratio,
+) -> Result<AnyPolicy, PolicyConfigError> {
+    let mut config = settings.policy.clone();
+    config.limits = config.limits.share(share);
+    let (slice, page) = (bound.info.slice_bytes, bound.info.page_bytes);
+    AnyPolicy::new(&config, bound.economics.as_ref(), slice, page)
 }

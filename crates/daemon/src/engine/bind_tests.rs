@@ -261,7 +261,7 @@ fn figures_of_a_profile_are_of_another_kind_if_they_change_under_its_name() {
     let kind = |text: &str| {
         std::fs::write(&path, text).unwrap();
         let energy = format!("profile = \"{}\"\nmachine = \"thesis-parc\"", path.display());
-        with_energy("", &energy).energy.kind(&info)
+        with_energy("", &energy).worth.kind(&info)
     };
     let text = ramslice_energy::builtin_text("thesis-parc").unwrap();
     let (before, after) = (kind(text), kind(&format!("{text}\n# Corrected.\n")));

@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 use ramslice_energy::EnergySample;
 use ramslice_policy::{AnyPolicy, PolicyEvent, PolicyKind, SliceEconomics, SliceRow, WakeCause};
 use ramslice_types::{
-    Backend, BackendError, BackendInfo, Pages, Price, PriceParameter, Request, RequestOp, SliceId,
-    SliceSnapshot, SliceState, WorkCounters,
+    Backend, BackendError, BackendInfo, Pages, Price, PriceParameter, Ratio, Request, RequestOp,
+    SliceId, SliceSnapshot, SliceState, WorkCounters,
 };
 use tracing::{debug, info};
 
 use crate::energy_ledger::{LedgerKind, ModeLedger, ModeLedgers};
 use crate::failure_reasons::FailureReasons;
-use crate::host_files::{HostFiles, VmstatCounters};
+use crate::host_files::{self, HostFiles, VmstatCounters};
 use crate::machine_snapshot::{MachineSnapshot, ZoneKey};
 use crate::metrics::DaemonMetrics;
 use crate::persisted_state::PersistedState;
@@ -42,6 +42,8 @@ pub(crate) const STOCK: &str = "stock";
 #[derive(Debug)]
 struct ZoneState {
     policy: AnyPolicy,
+    /// The zone's share of all memory, and so of the tenant's limits.
+    share: Ratio,
     /// The zone after the last step; none while that is not known.
     baseline: Option<ZoneBaseline>,
     /// Events for the policy's next step.
@@ -70,7 +72,8 @@ struct ZoneDecision {
 #[derive(Debug)]
 struct BoundMachine {
     info: BackendInfo,
-    economics: SliceEconomics,
+    /// What slices are worth; nothing without a profile.
+    economics: Option<SliceEconomics>,
     /// What the policies' learning depends on.
     basis: String,
     prices: BTreeMap<PriceParameter, Price>,
@@ -96,6 +99,8 @@ pub struct DecisionEngine {
     /// Slices after the last request of this step, if they were read.
     snapshot_after: Option<SliceSnapshot>,
     vmstat: Option<VmstatCounters>,
+    /// How long tasks have waited for memory since the boot, and when that was read.
+    stalls: Option<(Duration, Duration)>,
     would_wake: u64,
     rows: Vec<SliceRow>,
     paused_until: Option<Duration>,
@@ -146,6 +151,7 @@ impl DecisionEngine {
             prices,
             snapshot_after: None,
             vmstat: None,
+            stalls: None,
             would_wake: 0,
             rows: Vec::new(),
             paused_until: None,
@@ -260,6 +266,7 @@ impl DecisionEngine {
         self.error = None;
         self.simulated_offline = backend.simulated_offline();
         self.prices.watch_parameters(backend, backend_kind);
+        self.count_stalls();
         self.count_host(&look.info);
         self.attribute_wakes(&look);
         self.account(&look);
@@ -330,6 +337,23 @@ impl DecisionEngine {
             backend.request(&Request { dry_run: true, ..Request::new(RequestOp::OfflineFree) })
         {
             debug!(%error, "LRU batches were not drained: some slices may look unmovable");
+        }
+    }
+
+    /// Counts how long tasks have waited for memory since the last step.
+    fn count_stalls(&mut self) {
+        let total = self.host.pressure.as_deref().and_then(host_files::waited_for_memory);
+        let now = total.map(|total| (total, self.time));
+        let before = std::mem::replace(&mut self.stalls, now);
+        let (Some((total, time)), Some((total_before, time_before))) = (now, before) else {
+            return;
+        };
+        let event = PolicyEvent::Stalled {
+            waited: total.saturating_sub(total_before),
+            within: time.saturating_sub(time_before),
+        };
+        for zone_state in self.zone_states.values_mut() {
+            zone_state.events.push(event.clone());
         }
     }
 
@@ -460,6 +484,8 @@ impl DecisionEngine {
 
 #[cfg(test)]
 mod bind_tests;
+#[cfg(test)]
+mod giveback_tests;
 #[cfg(test)]
 mod pressure_tests;
 #[cfg(test)]

@@ -244,6 +244,9 @@ impl MainLoop<'_> {
         self.save(if wakes { self.wake_pending } else { self.earlier_wake_pending || on });
         // A reader would take it for current.
         let _ = fs::remove_file(self.options.runtime_dir.join(status::FILE));
+        if let Some(given_back) = self.engine.given_back() {
+            info!("so far, the daemon {}", given_back.sentence);
+        }
         info!("stopped");
     }
 }
