@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use ramslice_energy::{DramPowerState, DramProfile, builtin_names, builtin_text};
+use ramslice_energy::{DramPowerState, DramProfile, WorthProfile, builtin_names, builtin_text};
 
 use crate::exit::UsageError;
 
@@ -30,7 +30,16 @@ pub fn text(name: &str) -> Result<(String, String)> {
     Ok((text, name.to_owned()))
 }
 
-/// Finds a profile by name or path, and checks it.
+/// Finds a profile of either kind by name or path, and checks it.
+///
+/// # Errors
+/// As [`text`], and by file and line if the profile is wrong.
+pub fn load_any(name: &str) -> Result<WorthProfile> {
+    let (text, file) = text(name)?;
+    Ok(WorthProfile::parse(&text, &file)?)
+}
+
+/// Finds a profile of DRAM by name or path, and checks it.
 ///
 /// # Errors
 /// As [`text`], and by file and line if the profile is wrong.

@@ -5,7 +5,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_energy::{
-    DramPowerState, DramProfile, ProfileError, ProfileFigure, TEMPLATE, builtin_names, percent,
+    DramPowerState, DramProfile, GivebackProfile, ProfileError, ProfileFigure, TEMPLATE,
+    WorthProfile, builtin_giveback, builtin_names, percent,
 };
 use serde::Serialize;
 
@@ -17,7 +18,8 @@ use ramslice_cli::render::{ColumnAlign, TextTable, fill};
 const HELP: &str = "\
 A profile says what the power states of a memory system save, each figure with its unit and its \
 source, and what packing costs on a reference machine. `ramslice energy` works out joules with \
-it. With a FILE, the file is checked: what is wrong is named with its line and what is allowed, \
+it. The profile `giveback` says what memory is worth that goes to the host of a virtual machine; \
+the daemon decides by it. With a FILE, the file is checked: what is wrong is named with its line and what is allowed, \
 and the exit status is 1.
 
 Examples:
@@ -70,6 +72,16 @@ struct ShownProfile<'a> {
 }
 
 #[derive(Serialize)]
+struct ShownGiveback<'a> {
+    name: &'a str,
+    title: &'a str,
+    file: &'a str,
+    unit: String,
+    notes: &'a [String],
+    figures: Vec<ProfileFigure>,
+}
+
+#[derive(Serialize)]
 struct ShownState<'a> {
     name: &'a str,
     title: &'a str,
@@ -89,7 +101,10 @@ pub(crate) fn run(
     match &args.profile {
         None => list(context, out)?,
         Some(name) if args.toml => write!(out, "{}", profile_files::text(name)?.0)?,
-        Some(name) => show(&profile_files::load(name)?, context, out)?,
+        Some(name) => match profile_files::load_any(name)? {
+            WorthProfile::Power(profile) => show(&profile, context, out)?,
+            WorthProfile::Giveback(profile) => show_giveback(&profile, context, out)?,
+        },
     }
     Ok(ExitStatus::Ok)
 }
@@ -112,11 +127,16 @@ fn list(context: &CommandContext, out: &mut dyn Write) -> Result<()> {
             states: profile.states.iter().map(|state| state.name.clone()).collect(),
             gives_joules: gives_joules(profile),
         };
-        return write_json(
-            out,
-            "profiles",
-            ProfileList { profiles: all.iter().map(listed).collect() },
-        );
+        let giveback = builtin_giveback()?;
+        let giveback = ListedProfile {
+            name: ramslice_energy::GIVEBACK_NAME,
+            title: giveback.title,
+            default_state: String::new(),
+            states: Vec::new(),
+            gives_joules: false,
+        };
+        let profiles = all.iter().map(listed).chain([giveback]).collect();
+        return write_json(out, "profiles", ProfileList { profiles });
     }
     let mut table = TextTable::new(&[
         ("profile", ColumnAlign::Left),
@@ -137,7 +157,44 @@ fn list(context: &CommandContext, out: &mut dyn Write) -> Result<()> {
             profile.title.clone(),
         ]);
     }
+    let giveback = builtin_giveback()?;
+    table.row(vec![
+        giveback.name,
+        "-".to_owned(),
+        format!("no: {}", giveback.unit),
+        giveback.title,
+    ]);
     Ok(table.write(out, &context.screen)?)
+}
+
+fn show_giveback(
+    profile: &GivebackProfile,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let rows = profile.rows();
+    if context.json() {
+        let shown = ShownGiveback {
+            name: &profile.name,
+            title: &profile.title,
+            file: &profile.file,
+            unit: profile.unit.to_string(),
+            notes: &profile.notes,
+            figures: rows,
+        };
+        return write_json(out, "profiles", shown);
+    }
+    let screen = &context.screen;
+    let prose = |text: &str, indent| fill(text, usize::from(screen.width), indent);
+    writeln!(out, "{}", screen.bold(&prose(&format!("{}: {}", profile.name, profile.title), 2)))?;
+    writeln!(out, "{}: right, {} figures, each with its source", profile.file, rows.len())?;
+    writeln!(out)?;
+    let mut sources = FigureSources::default();
+    for row in &rows {
+        let number = sources.number(&row.source);
+        writeln!(out, "  {:<24}{:<32}{number}", row.field, row.written)?;
+    }
+    sources.end(&profile.notes, context, out)
 }
 
 /// Numbers the sources in the order they come.
@@ -151,6 +208,22 @@ impl FigureSources {
             self.0.len() - 1
         });
         format!("[{}]", at + 1)
+    }
+
+    /// Notes, and the sources by their numbers.
+    fn end(&self, notes: &[String], context: &CommandContext, out: &mut dyn Write) -> Result<()> {
+        let prose = |text: &str, indent| fill(text, usize::from(context.screen.width), indent);
+        if !notes.is_empty() {
+            writeln!(out)?;
+        }
+        for note in notes {
+            writeln!(out, "{}", prose(&format!("* {note}"), 2))?;
+        }
+        writeln!(out)?;
+        for (at, source) in self.0.iter().enumerate() {
+            writeln!(out, "{}", prose(&format!("[{}] {source}", at + 1), 5))?;
+        }
+        Ok(())
     }
 }
 
@@ -213,15 +286,5 @@ fn show(profile: &DramProfile, context: &CommandContext, out: &mut dyn Write) ->
         writeln!(out, "{}", prose(&format!("machine: {}", machine.name), 2))?;
         write_rows(out, None, true)?;
     }
-    if !profile.notes.is_empty() {
-        writeln!(out)?;
-    }
-    for note in &profile.notes {
-        writeln!(out, "{}", prose(&format!("* {note}"), 2))?;
-    }
-    writeln!(out)?;
-    for (at, source) in sources.0.iter().enumerate() {
-        writeln!(out, "{}", prose(&format!("[{}] {source}", at + 1), 5))?;
-    }
-    Ok(())
+    sources.end(&profile.notes, context, out)
 }

@@ -68,6 +68,12 @@ pub(super) struct DaemonStatusFile {
     /// Mode observe: what would have come of it.
     #[serde(default)]
     would_earn: Option<WhatIfVerdict>,
+    /// Mode on, by a profile of memory that is given back, or by none.
+    #[serde(default)]
+    given_back: Option<GivenBackWords>,
+    /// The same of mode observe.
+    #[serde(default)]
+    would_give_back: Option<GivenBackWords>,
 }
 
 /// Whether the daemon sees the machine.
@@ -95,6 +101,12 @@ pub(super) struct GovernedZone {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) struct ZoneForecast {
     pub(super) text: String,
+}
+
+/// What was given to the host, in a sentence without its end.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+struct GivenBackWords {
+    sentence: String,
 }
 
 /// A verdict in a sentence.
@@ -237,6 +249,9 @@ impl DaemonStatusFile {
         } else if let Some(earned) = &self.earned {
             words.push(format!("so far: {}", earned.verdict));
         }
+        if let Some(given) = self.would_give_back.as_ref().or(self.given_back.as_ref()) {
+            words.push(format!("so far: {}", given.sentence));
+        }
         if let Some(cap) = self.loss_cap_joules {
             let may =
                 if self.mode == "observe" { "would have put at risk" } else { "can have lost" };
@@ -374,6 +389,25 @@ pub(super) mod tests {
         };
         assert_eq!(last("on"), "can have lost 36.0 J at most");
         assert_eq!(last("observe"), "would have put at risk 36.0 J at most");
+    }
+
+    #[test]
+    fn memory_that_was_or_would_have_been_given_back_is_told_with_its_cost() {
+        let given = |would: bool, sentence: &str| {
+            let words = status(false, |status| {
+                let words = Some(GivenBackWords { sentence: sentence.to_owned() });
+                if would {
+                    status.would_give_back = words;
+                } else {
+                    status.given_back = words;
+                }
+            });
+            words.details.last().unwrap().clone()
+        };
+        let sentence = "would have given back 2.00 GiB for 3.00 hours (6.00 GiB h) at a cost of \
+                        0.003 GiB h";
+        assert_eq!(given(true, sentence), format!("so far: {sentence}"));
+        assert_eq!(given(false, "gave back 1 GiB"), "so far: gave back 1 GiB");
     }
 
     #[test]
