@@ -33,8 +33,8 @@ pub(crate) fn allowed(name: &str) -> Option<String> {
             return Some(format!("a table, which begins with [{name}]"));
         }
         "energy.profile" => {
-            "the name of a profile, as in \"thesis-parc\" or \"giveback\", \"none\", or the path of \
-             a file"
+            "the name of a profile, as in \"thesis-parc\" or \"giveback\", \"none\", or the path \
+             of a file"
         }
         "energy.machine" => "the name of a profile, as in \"thesis-parc\", or the path of a file",
         "energy.state" => "the name of a power state, as in \"parc\"",

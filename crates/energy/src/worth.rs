@@ -11,7 +11,7 @@ pub enum WorthUnit {
     /// Energy, of profiles of DRAM.
     #[default]
     Joule,
-    /// One GiB that somebody else can use for an hour.
+    /// One GiB that others can use for an hour.
     GibHour,
     /// Money: three capital letters, as in ISO 4217.
     Currency([u8; 3]),

@@ -1,5 +1,5 @@
-//! The governor by the built-in profile of memory that is given back, on a simulated guest: it holds
-//! less memory than without a daemon, and what it drops is not read again and again.
+//! The governor by the built-in profile of memory that is given back, on a simulated guest: it
+//! holds less memory than without a daemon, and little of what it drops is read again.
 
 use std::time::Duration;
 
@@ -61,6 +61,8 @@ fn the_governor_holds_less_than_never_and_rereads_less_than_it_earns() {
             println!("{line}");
             assert_eq!(never.stats.packing_refault_pages, 0);
             assert!(held(&governor) < 0.9 * held(&never), "{line}");
+            // At most 0.22 GiB in two hours on these loads, of which the guest has 1 GiB.
+            assert!(reread < 0.3, "{line}");
             // Even at the dear end of what refaults may cost.
             assert!(reread * per_gib < 0.05 * off(&governor), "{line}");
         }

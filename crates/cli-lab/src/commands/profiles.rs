@@ -19,8 +19,8 @@ const HELP: &str = "\
 A profile says what the power states of a memory system save, each figure with its unit and its \
 source, and what packing costs on a reference machine. `ramslice energy` works out joules with \
 it. The profile `giveback` says what memory is worth that goes to the host of a virtual machine; \
-the daemon decides by it. With a FILE, the file is checked: what is wrong is named with its line and what is allowed, \
-and the exit status is 1.
+the daemon decides by it. With a FILE, the file is checked: what is wrong is named with its line \
+and what is allowed, and the exit status is 1.
 
 Examples:
   ramslice-lab profiles                            those that come with ramslice

@@ -124,7 +124,7 @@ fn unit(
     })
 }
 
-/// What a GiB is worth for a second. In GiB hours that is no figure of anybody's.
+/// What a GiB is worth for a second. In GiB hours it is 1 by definition.
 fn memory(
     file: &ProfileText<'_>,
     raw: &raw::RawGivebackProfile,

@@ -9,8 +9,8 @@
 //!    slice's price;
 //! 3. spends on those no more than the risk account allows ([`risk_account`]).
 //!
-//! The kernel wakes ahead of need and on demand, within its awake reserve. The governor itself wakes
-//! slices only for the tenant's limits ([`crate::limits`]), which go before all that pays.
+//! The kernel wakes ahead of need and on demand, within its awake reserve. The governor itself
+//! wakes slices only for the tenant's limits ([`crate::limits`]), which go before all that pays.
 
 mod cache_rereads;
 mod daily_season;
@@ -155,8 +155,8 @@ impl GovernorPolicy {
     /// Keeps what was learned about demand, and forgets what was earned, what was spent and which
     /// slices are offline.
     ///
-    /// For the change from simulated requests to real ones: what was earned in simulation must not be
-    /// put at risk for real.
+    /// For the change from simulated requests to real ones: what was earned in simulation must not
+    /// be put at risk for real.
     pub fn settle(&mut self) {
         let dearest = dearest(&self.economics);
         let break_even = self.economics.break_even_of_emptying().0;

@@ -1,4 +1,5 @@
-//! What may be put at risk, in the profile's unit of worth: a stake for each window, and part of earlier earnings.
+//! What may be put at risk, in the profile's unit: a stake for each window, and part of earlier
+//! earnings.
 //!
 //! The balance is what would have been earned if all offline slices had to wake at this moment:
 //! saved, less spent, less their waking. Nothing can lower it but what the governor spends and what
