@@ -22,11 +22,15 @@ fn profiles_are_listed_and_shown_as_expected() {
         ("profiles", vec!["profiles"]),
         ("profiles-rdram", vec!["profiles", "rdram"]),
         ("profiles-parc", vec!["profiles", "thesis-parc"]),
+        ("profiles-giveback", vec!["profiles", "giveback"]),
         ("profiles-unknown", vec!["profiles", "ddr9"]),
     ] {
         expect(name, &args, run);
     }
     let document = json(&["profiles", "--json"]);
+    let last = document["profiles"].as_array().unwrap().last().unwrap();
+    assert_eq!((&last["name"], &last["gives_joules"]), (&"giveback".into(), &false.into()));
+    assert_eq!(json(&["profiles", "giveback", "--json"])["unit"], "GiB h");
     assert_eq!(
         (&document["schema_version"], &document["command"]),
         (&1.into(), &"profiles".into())
@@ -70,5 +74,5 @@ fn profiles_in_json_have_every_figure_with_unit_and_source() {
     assert_eq!((parc["unit"].as_str(), parc["low"].as_f64()), (Some("W/GiB"), Some(0.0)));
     assert!((parc["high"].as_f64().unwrap() - 0.009_19).abs() < 1e-12);
     let all = json(&["profiles", "--json"]);
-    assert_eq!(all["profiles"].as_array().unwrap().len(), 5);
+    assert_eq!(all["profiles"].as_array().unwrap().len(), 6);
 }
