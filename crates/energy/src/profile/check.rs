@@ -356,11 +356,14 @@ pub(super) fn frequency(
     Ok(frequency)
 }
 
+/// Prices by the kernel's parameters.
+type PriceList = Vec<(PriceParameter, SourcedValue<Interval<Cycles>>)>;
+
 /// The price model, in cycles.
 pub(super) fn prices(
     file: &ProfileText<'_>,
     prices: &raw::RawPrices,
-) -> Result<Vec<(PriceParameter, SourcedValue<Interval<Cycles>>)>, ProfileError> {
+) -> Result<PriceList, ProfileError> {
     let mut list = Vec::new();
     for (parameter, number, units) in [
         (
