@@ -122,7 +122,7 @@ impl TenantLimits {
             }));
         }
         if now < self.rest_until {
-            let wait = self.rest_until - now;
+            let wait = self.rest_until.saturating_sub(now);
             return Some(PolicyDecision::rest(DecisionReason::RestsAfterStall { wait }));
         }
         self.next_wakes = 0;

@@ -80,7 +80,7 @@ impl Policy for LimitsPolicy {
             return PolicyDecision::rest(DecisionReason::AllNeeded { need });
         }
         if seen.time < self.until {
-            let wait = self.until - seen.time;
+            let wait = self.until.saturating_sub(seen.time);
             return PolicyDecision::rest(DecisionReason::DidNothing { wait });
         }
         let most = spare.min(totals.nr_switchable().div_ceil(SLICES_PER_STEP));
