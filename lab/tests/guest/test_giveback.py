@@ -13,7 +13,10 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
+
+import pytest
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
@@ -25,7 +28,10 @@ BALLOON = "-device virtio-balloon-pci,free-page-reporting=on"
 DRIVER = Path("/sys/bus/virtio/drivers/virtio_balloon")
 # Every huge page of the host is looked at
 SAMPLE = MIB
-REPORTED = Path("/sys/module/ramslice_report/parameters/reported_pages")
+PARAMETERS = Path("/sys/module/ramslice_report/parameters")
+REPORTED = PARAMETERS / "reported_pages"
+LIMIT = PARAMETERS / "max_mib_per_s"
+TIMEOUT = dev.SYSFS / "driver_timeout_ms"
 
 
 class GivebackTest(harness.RamsliceTest):
@@ -242,18 +248,78 @@ class Poisoned(ContentsTest):
 
 @vm(**memory_file("1G", BALLOON), append="ramslice=2M")
 class SmallSlices(GivebackTest):
-    CYCLES = 300
-
-    def test_cycles_of_off_and_wake_change_no_contents(self):
+    def cycle(self, cycles):
+        """So many slices go off and wake, a hundred at a time, beside memory in use."""
+        refused = 0
         with Memory(300) as memory:
             memory.touch().punch()
-            for _ in range(self.CYCLES // 100):
+            for _ in range(cycles // 100):
                 for number in self.empty(100):
-                    self.assertIn(self.device.request("offline", id=number).status,
-                                  (0, errno.EAGAIN))
+                    status = self.device.request("offline", id=number).status
+                    # A page may have come to it meanwhile
+                    self.assertIn(status, (0, errno.EAGAIN, errno.EBUSY))
+                    refused += status != 0
                 self.assertGreater(len(harness.ids(self.device, dev.OFFLINE)), 50)
                 self.assertEqual(self.device.request("online_all").status, 0)
             check_contents(memory)
+        self.assertLess(refused, cycles // 10)
+        self.assertEqual(harness.ids(self.device, dev.QUARANTINED), [])
+
+    def test_cycles_of_off_and_wake_change_no_contents(self):
+        self.cycle(300)
+
+    @pytest.mark.slow
+    def test_ten_thousand_cycles_of_off_and_wake_change_no_contents(self):
+        self.cycle(10_000)
+
+
+@vm(**memory_file("1G", BALLOON), append="ramslice=2M")
+class Limited(GivebackTest):
+    """The module's parameter max_mib_per_s: what is beyond it waits."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(dev.write, TIMEOUT, dev.read(TIMEOUT))
+
+    def test_there_is_no_limit_unless_one_is_set(self):
+        self.assertEqual(dev.read(LIMIT), "0")
+
+    def test_a_guest_that_cycles_reports_no_more_than_the_limit(self):
+        limit = 16
+        dev.write(LIMIT, limit)
+        slice_mib = self.device.info().slice_bytes // MIB
+        before, began = int(dev.read(REPORTED)), time.monotonic()
+        for _ in range(4):
+            for number in self.empty(12):
+                self.assertEqual(self.device.request("offline", id=number).status, 0)
+                reported = (int(dev.read(REPORTED)) - before) * PAGE / MIB
+                # A burst is what a second allows, and the slice with which it ends
+                allowed = limit * (time.monotonic() - began + 1) + slice_mib
+                self.assertLessEqual(reported, allowed)
+            self.assertEqual(self.device.request("online_all").status, 0)
+        self.assertEqual(reported, 4 * 12 * slice_mib)
+
+    def test_a_slice_that_would_wait_for_too_long_stays_online(self):
+        """A driver that waits for longer than its time would lose the slice."""
+        first, second = self.empty(2)
+        dev.write(LIMIT, 1)
+        dev.write(TIMEOUT, 100)
+        self.assertEqual(self.device.request("offline", id=first).status, 0)
+        done = self.device.request("offline", id=second)
+        self.assertEqual((done.status, done.why()), (errno.EIO, "power"))
+        self.assertEqual(self.row(second).state, dev.ONLINE)
+        # Another limit counts from when it is set
+        dev.write(LIMIT, 1024)
+        done = self.device.request("offline", id=second, flags=dev.IGNORE_BACKOFF)
+        self.assertEqual(done.status, 0)
+
+    def test_a_limit_that_is_none_is_refused(self):
+        dev.write(LIMIT, 1 << 20)
+        for text in ("-1", str((1 << 20) + 1), "1e3", "fast", "\n"):
+            with self.assertRaises(OSError) as caught:
+                dev.write(LIMIT, text)
+            self.assertEqual(caught.exception.errno, errno.EINVAL, text)
+            self.assertEqual(dev.read(LIMIT), str(1 << 20))
 
 
 @vm(**memory_file("2560M", BALLOON), append="ramslice=256M")

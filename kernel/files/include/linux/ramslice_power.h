@@ -73,4 +73,6 @@ struct ramslice_power_driver {
 int ramslice_register_power_driver(const struct ramslice_power_driver *drv);
 int ramslice_unregister_power_driver(const struct ramslice_power_driver *drv);
 
+unsigned int ramslice_power_timeout_ms(void);
+
 #endif /* _LINUX_RAMSLICE_POWER_H */

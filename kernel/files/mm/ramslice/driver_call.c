@@ -8,6 +8,7 @@
  * number of calls.
  */
 
+#include <linux/export.h>
 #include <linux/sched/mm.h>
 #include <linux/timer.h>
 #include <linux/workqueue.h>
@@ -46,6 +47,22 @@ struct ramslice_call {
 };
 
 unsigned int ramslice_call_timeout_ms = 30000;
+
+/**
+ * ramslice_power_timeout_ms - time after which a call that may sleep is given up
+ *
+ * For a power driver that could wait longer: it returns an error in time, and
+ * the slice stays.
+ *
+ * Context: Any.
+ * Return: milliseconds.
+ */
+unsigned int ramslice_power_timeout_ms(void)
+{
+	return max(READ_ONCE(ramslice_call_timeout_ms),
+		   2 * ramslice_power_latency_us() / 1000);
+}
+EXPORT_SYMBOL_GPL(ramslice_power_timeout_ms);
 
 static struct ramslice_call ramslice_calls[MAX_CALLS];
 /* Of these, the ones given up. Under ramslice_lock. */
@@ -129,8 +146,7 @@ static void ramslice_give_up(struct timer_list *timer)
  */
 struct ramslice_call *ramslice_call_prepare(u32 id, bool off, u8 power_state)
 {
-	unsigned int i, ms = max(READ_ONCE(ramslice_call_timeout_ms),
-				 2 * ramslice_power_latency_us() / 1000);
+	unsigned int i, ms = ramslice_power_timeout_ms();
 
 	lockdep_assert_held(&ramslice_lock);
 	for (i = 0; i < MAX_CALLS; i++) {

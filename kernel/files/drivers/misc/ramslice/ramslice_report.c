@@ -6,14 +6,32 @@
  * The host may drop the memory behind them. It need not: it may also keep
  * contents, or, as with devices that are passed through, ignore the report.
  * Waking is nothing, as the host gives memory again when it is touched.
+ *
+ * A guest that cycles costs the host a report and a fault for every page each
+ * time. max_mib_per_s bounds that: a slice beyond it waits. To refuse it would
+ * be worse, as a request would then empty the next one for nothing.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/atomic.h>
+#include <linux/delay.h>
+#include <linux/math64.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/page_reporting.h>
 #include <linux/ramslice_power.h>
+#include <linux/timekeeping.h>
+
+/* As many as are reported at once after a rest: those of one second. */
+#define REPORT_BURST_NS	NSEC_PER_SEC
+#define REPORT_MAX_MIB_PER_S	(1U << 20)
+
+/* Both are written under report_mutex */
+static DEFINE_MUTEX(report_mutex);
+static unsigned int report_max_mib_per_s;
+/* When what was reported so far would have been, at the limit throughout. */
+static u64 report_paid_until_ns;
 
 static atomic_long_t report_nr_pages = ATOMIC_LONG_INIT(0);
 
@@ -29,11 +47,68 @@ static const struct kernel_param_ops report_pages_ops = {
 module_param_cb(reported_pages, &report_pages_ops, NULL, 0444);
 MODULE_PARM_DESC(reported_pages, "pages reported to the host since the module was loaded");
 
-static int report_off(u32 id, const struct ramslice_extent *extents,
-		      unsigned int nr, unsigned int state)
+static int report_set_max(const char *text, const struct kernel_param *kp)
 {
 	int err;
 
+	mutex_lock(&report_mutex);
+	err = param_set_uint_minmax(text, kp, 0, REPORT_MAX_MIB_PER_S);
+	if (!err)
+		report_paid_until_ns = 0;
+	mutex_unlock(&report_mutex);
+	return err;
+}
+
+static const struct kernel_param_ops report_max_ops = {
+	.set = report_set_max,
+	.get = param_get_uint,
+};
+
+module_param_cb(max_mib_per_s, &report_max_ops, &report_max_mib_per_s, 0644);
+MODULE_PARM_DESC(max_mib_per_s,
+		 "most MiB reported in a second, after a burst of one second's; 0: no limit");
+
+/*
+ * Waits until so many pages may be reported: -EBUSY if that took so long that
+ * the driver would be given up, and the slice lost.
+ */
+static int report_wait(unsigned long nr_pages)
+{
+	u64 now_ns = ktime_get_ns(), paid_ns, wait_ns = 0;
+	u64 longest_ns = ramslice_power_timeout_ms() / 2 * (u64)NSEC_PER_MSEC;
+	int err = 0;
+
+	mutex_lock(&report_mutex);
+	if (report_max_mib_per_s) {
+		paid_ns = max(report_paid_until_ns, now_ns);
+		if (paid_ns > now_ns + REPORT_BURST_NS)
+			wait_ns = paid_ns - now_ns - REPORT_BURST_NS;
+		if (wait_ns > longest_ns)
+			err = -EBUSY;
+		else
+			report_paid_until_ns = paid_ns +
+				div_u64(nr_pages * (u64)NSEC_PER_SEC,
+					report_max_mib_per_s << (20 - PAGE_SHIFT));
+	}
+	mutex_unlock(&report_mutex);
+
+	if (!err && wait_ns)
+		fsleep(DIV_ROUND_UP_ULL(wait_ns, NSEC_PER_USEC));
+	return err;
+}
+
+static int report_off(u32 id, const struct ramslice_extent *extents,
+		      unsigned int nr, unsigned int state)
+{
+	unsigned long nr_pages = 0;
+	unsigned int i;
+	int err;
+
+	for (i = 0; i < nr; i++)
+		nr_pages += extents[i].nr_pages;
+	err = report_wait(nr_pages);
+	if (err)
+		return err;
 	for (; nr--; extents++) {
 		err = page_reporting_range(extents->pfn, extents->nr_pages);
 		if (err)
