@@ -25,7 +25,7 @@
 
 /* As many as are reported at once after a rest: those of one second. */
 #define REPORT_BURST_NS	NSEC_PER_SEC
-#define REPORT_MAX_MIB_PER_S	(1U << 20)
+#define REPORT_MAX_MIB_PER_S	1048576
 
 /* Both are written under report_mutex */
 static DEFINE_MUTEX(report_mutex);
