@@ -20,6 +20,7 @@ import pytest
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.daemon import PORT, Daemon
 from ramlab.guest.harness import MIB, PAGE, Memory, check_contents
 from ramlab.guest.hotplug_blocks import LAB_PROGRAM, PROGRAM, ramslice
 from ramlab.pytest_vm import memory_file, vm
@@ -67,6 +68,66 @@ class GivebackTest(harness.RamsliceTest):
 
     def bind(self, name, what):
         dev.write(DRIVER / what, name)
+
+
+BY_GOVERNOR = """schema_version = 1
+mode = "on"
+policy = "governor"
+period_seconds = 1.0
+[energy]
+profile = "giveback"
+[limits]
+floor_mib = {floor_mib}
+burst_reserve_mib = {burst_mib}
+[state]
+save_seconds = 0
+[metrics]
+listen = "127.0.0.1:{port}"
+"""
+
+
+@vm(**memory_file("1G", BALLOON), append="ramslice=16M")
+class ByGovernor(GivebackTest):
+    """ramsliced weighs gigabytes against what giving them back costs."""
+
+    def setUp(self):
+        super().setUp()
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.daemon = Daemon(folder)
+        self.addCleanup(self.daemon.end, signal.SIGKILL)
+
+    def start(self, floor_mib, burst_mib):
+        settings = BY_GOVERNOR.format(floor_mib=floor_mib, burst_mib=burst_mib, port=PORT)
+        (self.daemon.folder / "c.toml").write_text(settings)
+        self.daemon.start()
+
+    def on_mib(self):
+        info = self.device.info()
+        return (info.managed_pages - info.offline_pages) * PAGE // MIB
+
+    def test_idle_memory_goes_to_the_host_and_comes_back(self):
+        with Memory(500) as memory:
+            memory.touch()
+        self.start(floor_mib=0, burst_mib=0)
+        self.daemon.until(lambda: self.on_mib() < 450)
+        self.assertLess(self.held_bytes() // MIB, 600)
+        self.serve(400)
+        given = self.daemon.until(lambda: (self.daemon.status() or {}).get("given_back"))
+        self.assertRegex(given["sentence"], r"^gave back [0-9.]+ GiB for [0-9.]+ hours ")
+        self.assertEqual(self.daemon.end(), 0)
+        self.assertIn("gave back ", self.daemon.log())
+
+    def test_the_floor_and_the_burst_reserve_stay_on(self):
+        self.start(floor_mib=600, burst_mib=0)
+        self.daemon.until(lambda: self.on_mib() < 700)
+        self.daemon.steps(10)
+        self.assertGreaterEqual(self.on_mib(), 600)
+        self.daemon.end()
+        harness.wake(self.device)
+        self.start(floor_mib=0, burst_mib=400)
+        self.daemon.until(lambda: self.on_mib() < 700)
+        self.daemon.steps(10)
+        self.assertGreaterEqual(self.device.info().free_pages * PAGE // MIB, 400)
 
 
 @vm(**memory_file("1G", BALLOON), append="ramslice=16M")
