@@ -129,7 +129,9 @@ fn an_interrupt_ends_cleanly_with_a_last_part() {
         kill(&child, signal);
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", text(&output));
-        assert!(text(&output).contains("2 parts of each table"), "{}", text(&output));
+        // One if the signal came before another sample was taken
+        let text = text(&output);
+        assert!(text.contains("2 parts of each") || text.contains("1 part of each"), "{text}");
         let document = check(&dir);
         assert_eq!(document["ended"]["reason"], "signal");
         assert_eq!(document["ended"]["samples"], document["findings"]["rows"]["samples"]);

@@ -29,6 +29,37 @@ fn report(more: &[&str], runs: &[&Path], to: &Path) -> Output {
 }
 
 #[test]
+fn a_recording_without_slices_has_its_statistics_drawn() {
+    let home = tempfile::tempdir().unwrap();
+    let runs = ["one", "other"].map(|name| home.path().join(name));
+    for run in &runs {
+        let words = ["record", "--statistics-only", "--for", "300ms", "--every", "20ms", "-o"];
+        assert!(command(&words).arg(run).output().unwrap().status.success());
+    }
+    let data = home.path().join("data");
+    let page = home.path().join("page.html");
+    let more = ["--csv", data.to_str().unwrap()];
+    let output = report(&more, &[&runs[0], &runs[1]], &page);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let read = |name: &str| fs::read_to_string(data.join(name)).unwrap();
+    assert!(read("statistics-1.csv").lines().count() > 2);
+    let means = read("statistics-means.csv");
+    let rows: Vec<Vec<&str>> = means.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!((rows.len(), rows[1][0], rows[2][0]), (3, "one", "other"));
+    let value = |name: &str| {
+        let column = rows[0].iter().position(|head| *head == name).unwrap();
+        rows[1][column].parse::<f64>().unwrap()
+    };
+    // A mean over so short a time has no interval, and sums are sums
+    assert_eq!(rows[1][rows[0].iter().position(|head| *head == "used_margin_bytes").unwrap()], "");
+    assert!((value("free_bytes") + value("used_bytes") - value("total_bytes")).abs() < 4.0);
+    assert!(
+        (value("cached_bytes") + value("used_without_cache_bytes") - value("used_bytes")).abs()
+            < 4.0
+    );
+}
+
+#[test]
 fn the_ledger_runs_over_a_recording() {
     let (home, dir) = recording("r", None);
     let from = |args: &[&str]| command(args).arg("--from").arg(&dir).output().unwrap();

@@ -4,7 +4,7 @@ use crate::chart::Medium;
 use crate::csv::CsvTable;
 use crate::figures::{
     bitmaps, energy, footprint, fullness, giveback, kept_on, latency, net, occupation, operations,
-    prices, repair, residuals, shares, slices, utilisation,
+    prices, repair, residuals, shares, slices, statistics, statistics_means, utilisation,
 };
 use crate::report_data::ReportData;
 
@@ -82,6 +82,9 @@ pub fn figures(runs: &ReportData) -> Vec<ReportFigure> {
     all.extend(occupation(runs));
     // Only guests that report have it.
     all.extend(giveback(runs));
+    // Only recordings with statistics have these.
+    all.extend(statistics(runs));
+    all.extend(statistics_means(runs));
     all.extend(slices(runs));
     // These have no placeholder: a census is optional.
     all.extend(bitmaps(runs));

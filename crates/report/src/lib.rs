@@ -21,12 +21,13 @@ mod style;
 mod svg;
 #[cfg(test)]
 mod tests;
+mod time_mean;
 
 pub use figure::{ReportFigure, figures};
 pub use page::{PageHeader, page};
 pub use picture::{PictureError, PngRenderer};
 pub use report_data::{
     CensusMoment, ContentsSource, EmptyingAttempt, EmptyingTotals, GainVerdict, LatencySamples,
-    MachineMoment, PriceSamples, PricedSlice, RecordingData, ReportData, RunBudget, RunEnergy,
-    ValueRange,
+    MachineMoment, MemoryMoment, PriceSamples, PricedSlice, RecordingData, ReportData, RunBudget,
+    RunEnergy, StatisticsData, ValueRange,
 };

@@ -12,12 +12,50 @@ use crate::scale::digits;
 pub struct ReportData {
     /// Machines over time.
     pub recorded: Vec<RecordingData>,
+    /// What `/proc/meminfo` said over time.
+    pub statistics: Vec<StatisticsData>,
     /// Slices that were emptied, with what it cost.
     pub prices: Vec<PriceSamples>,
     /// Joules by setting.
     pub energy: Vec<RunEnergy>,
     /// Times of requests.
     pub latencies: Vec<LatencySamples>,
+}
+
+/// The statistics of a recording, with or without slices.
+#[derive(Debug, Clone)]
+pub struct StatisticsData {
+    /// How figures call it.
+    pub name: String,
+    /// Seconds are those of an emulator, not real ones.
+    pub emulated: bool,
+    /// Memory at each sample, by time.
+    pub moments: Vec<MemoryMoment>,
+}
+
+/// Memory at one moment, by `/proc/meminfo`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct MemoryMoment {
+    /// Since the first sample, on the machine's own clock.
+    pub seconds: f64,
+    /// `MemTotal`.
+    pub total: Bytes,
+    /// `MemFree`.
+    pub free: Bytes,
+    /// `Buffers`, `Cached` and `SwapCached`.
+    pub cached: Bytes,
+}
+
+impl MemoryMoment {
+    /// Bytes that are not free.
+    pub fn used(&self) -> u64 {
+        self.total.0.saturating_sub(self.free.0)
+    }
+
+    /// The same without page cache.
+    pub fn used_without_cache(&self) -> u64 {
+        self.used().saturating_sub(self.cached.0)
+    }
 }
 
 /// A recording.

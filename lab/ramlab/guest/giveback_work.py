@@ -12,7 +12,8 @@ goes back:
   reporting  free page reporting, as Linux has it (order 9)
   order-0    free page reporting down to single pages
   timer      free page reporting, and every ten seconds caches are dropped and memory is compacted
-  ours       ramsliced switches slices off, which the power driver reports
+  periodic   ramsliced switches slices off, which the power driver reports, by the policy periodic
+  ours       the same by the governor, which weighs it
 """
 
 import argparse
@@ -34,24 +35,31 @@ from ramlab.guest.harness import MIB, meminfo
 from ramlab.guest.workload import Load
 
 DISK = Path("/mnt")
-ARMS = ["none", "reporting", "order-0", "timer", "ours"]
+ARMS = ["none", "reporting", "order-0", "timer", "periodic", "ours"]
 UNITS = ["btf_relocate", "elf", "features", "gen_loader", "nlattr", "ringbuf", "strset", "zip"]
 FLAGS = "-O1 -fPIC -D_GNU_SOURCE -D_LARGEFILE64_SOURCE -D_FILE_OFFSET_BITS=64"
 # Read again and again, so that it is worth keeping
 HOT_MIB = 48
 READ_SECONDS = 10
 TIMER_SECONDS = 10
+COMMON = """schema_version = 1
+mode = "on"
+period_seconds = 5
+[metrics]
+listen = "off"
+"""
 # Cache that was not used between two passes goes. What is free needs no pass: free page reporting
 # finds it.
-SETTINGS = """schema_version = 1
-mode = "on"
-policy = "periodic"
-period_seconds = 5
+PERIODIC = f"""policy = "periodic"
+{COMMON}
 [periodic]
 period_seconds = 15
 budget_100cycles = "inf"
-[metrics]
-listen = "off"
+"""
+GOVERNOR = f"""policy = "governor"
+{COMMON}
+[energy]
+profile = "giveback"
 """
 
 
@@ -155,12 +163,12 @@ def timer():
 
 
 @contextlib.contextmanager
-def daemon():
+def daemon(settings):
     """ramsliced, with the driver that reports to the host."""
     subprocess.run(["modprobe", "ramslice_report"], check=True)
     with tempfile.TemporaryDirectory() as folder:
         running = Daemon(folder)
-        Path(folder, "c.toml").write_text(SETTINGS)
+        Path(folder, "c.toml").write_text(settings)
         running.start()
         try:
             yield
@@ -230,7 +238,12 @@ def main():
     before = {name: dev.vmstat(name) for name in ("oom_kill", "pswpout")}
     cpu = cpu_seconds()
     sampler.start()
-    with {"timer": timer, "ours": daemon}.get(args.arm, nothing)():
+    ways = {
+        "timer": timer,
+        "periodic": lambda: daemon(PERIODIC),
+        "ours": lambda: daemon(GOVERNOR),
+    }
+    with ways.get(args.arm, nothing)():
         result = work(sampler, args)
     sampler.again.set()
     sampler.join()

@@ -302,7 +302,8 @@ fn report(dir: &Path, summary: &RecordingSummary) -> String {
     if ended.lost_events > 0 {
         text.push_str(&format!(", {} events lost", ended.lost_events));
     }
-    format!("{text}; {} parts of each table", summary.parts)
+    let parts = if summary.parts == 1 { "part" } else { "parts" };
+    format!("{text}; {} {parts} of each table", summary.parts)
 }
 
 fn check(

@@ -12,6 +12,7 @@ mod prices;
 mod repair;
 mod slice_rows;
 mod slices;
+mod statistics;
 mod time;
 mod utilisation;
 
@@ -25,4 +26,5 @@ pub(crate) use operations::operations;
 pub(crate) use prices::{prices, residuals};
 pub(crate) use repair::repair;
 pub(crate) use slices::slices;
+pub(crate) use statistics::{statistics, statistics_means};
 pub(crate) use utilisation::{occupation, utilisation};

@@ -8,7 +8,7 @@ const RECORD: &str = "ramslice-lab record -o DIR -- COMMAND";
 /// Why there is nothing to draw over time, and what to do about it.
 pub(super) fn no_recording() -> (String, String) {
     (
-        "none of the runs is a recording".to_owned(),
+        "none of the runs is a recording of slices".to_owned(),
         format!("make one with `{RECORD}` and name DIR as a run"),
     )
 }

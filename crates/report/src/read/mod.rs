@@ -82,7 +82,8 @@ impl<'a> RunReader<'a> {
     pub fn read(&mut self, name: &str, path: &Path) -> Result<()> {
         let about = if path.is_dir() {
             let found = recording::read(name, path, self.plan)?;
-            self.runs.recorded.push(found.recorded);
+            self.runs.recorded.extend(found.recorded);
+            self.runs.statistics.extend(found.statistics);
             self.runs.energy.extend(found.energy);
             self.boots.push(found.boot_id);
             found.about

@@ -4,17 +4,18 @@
 use std::path::Path;
 
 use ramslice_energy::{EnergyLedger, EnergySample, LedgerPlan, NetSign, SampleClock};
-use ramslice_record::tables::Event;
-use ramslice_record::{ReadError, Recording};
+use ramslice_record::tables::{Event, Meminfo};
+use ramslice_record::{ReadError, Recording, RecordingInfo};
 use ramslice_types::{
-    MachineState, PageCensus, PageComposition, PageKind, Pages, Slice, SliceState, WorkCounters,
+    Bytes, MachineState, PageCensus, PageComposition, PageKind, Pages, Slice, SliceState,
+    WorkCounters,
 };
 
 use super::error::{PlanForRecording, Result, RunError};
 use super::results::divided;
 use crate::{
-    CensusMoment, EmptyingAttempt, GainVerdict, MachineMoment, RecordingData, RunBudget, RunEnergy,
-    ValueRange,
+    CensusMoment, EmptyingAttempt, GainVerdict, MachineMoment, MemoryMoment, RecordingData,
+    RunBudget, RunEnergy, StatisticsData, ValueRange,
 };
 
 /// Events closer than this are of one request.
@@ -22,7 +23,10 @@ const GAP_US: i64 = 500_000;
 
 /// A recording, read.
 pub(super) struct RecordedRun {
-    pub(super) recorded: RecordingData,
+    /// Absent without slices.
+    pub(super) recorded: Option<RecordingData>,
+    /// Absent without statistics.
+    pub(super) statistics: Option<StatisticsData>,
     pub(super) energy: Option<RunEnergy>,
     pub(super) about: String,
     pub(super) boot_id: String,
@@ -69,8 +73,21 @@ pub(super) fn read(
             machines.cut()
         );
     }
+    let statistics = statistics(name, &recording)?;
     let (Some(first), Some(begun_us)) = (first, begun_us) else {
-        return Err(ReadError::Empty { path: dir.to_owned() }.into());
+        let Some(statistics) = statistics else {
+            return Err(ReadError::Empty { path: dir.to_owned() }.into());
+        };
+        let description = recording.info();
+        let about = format!(
+            "{}, {} of /proc/meminfo, Linux {}",
+            command(description),
+            seconds_of(&statistics),
+            description.kernel_release
+        );
+        let boot_id = description.boot_id.clone();
+        let (recorded, energy, statistics) = (None, None, Some(statistics));
+        return Ok(RecordedRun { recorded, statistics, energy, about, boot_id });
     };
     let RequestEvents { compactions, budget, attempts } = requests(&recording, begun_us)?;
     let energy = match (&plan, joules) {
@@ -80,13 +97,10 @@ pub(super) fn read(
     let description = recording.info();
     let emulated = description.platform.emulated == Some(true);
     let seconds = moments.last().map_or(0.0, |moment| moment.seconds);
-    let command = match description.command.as_slice() {
-        [] => "recording".to_owned(),
-        words => format!("recording of `{}`", words.join(" ")),
-    };
     let info = &first.info;
     let about = format!(
-        "{command}, {seconds:.0} {}seconds, {} slices of {}, Linux {}",
+        "{}, {seconds:.0} {}seconds, {} slices of {}, Linux {}",
+        command(description),
         if emulated { "emulated " } else { "" },
         info.nr_slices,
         info.slice_bytes,
@@ -104,7 +118,45 @@ pub(super) fn read(
         attempts,
         begun_seconds: begun_us as f64 / 1e6,
     };
-    Ok(RecordedRun { recorded, energy, about, boot_id: description.boot_id.clone() })
+    let boot_id = description.boot_id.clone();
+    Ok(RecordedRun { recorded: Some(recorded), statistics, energy, about, boot_id })
+}
+
+fn command(description: &RecordingInfo) -> String {
+    match description.command.as_slice() {
+        [] => "recording".to_owned(),
+        words => format!("recording of `{}`", words.join(" ")),
+    }
+}
+
+fn seconds_of(statistics: &StatisticsData) -> String {
+    let seconds = statistics.moments.last().map_or(0.0, |moment| moment.seconds);
+    format!("{seconds:.0} {}seconds", if statistics.emulated { "emulated " } else { "" })
+}
+
+/// What `/proc/meminfo` said at each sample; nothing if it was not recorded.
+fn statistics(name: &str, recording: &Recording) -> Result<Option<StatisticsData>> {
+    let mut moments: Vec<MemoryMoment> = Vec::new();
+    let mut at: Option<(i64, i64)> = None;
+    for row in recording.rows::<Meminfo>() {
+        let row = row?.row;
+        let (sample, begun_us) = *at.get_or_insert((i64::MIN, row.boottime_us));
+        if sample != row.sample {
+            at = Some((row.sample, begun_us));
+            let seconds = (row.boottime_us - begun_us) as f64 / 1e6;
+            moments.push(MemoryMoment { seconds, ..MemoryMoment::default() });
+        }
+        let Some(moment) = moments.last_mut() else { continue };
+        let bytes = Bytes(u64::try_from(row.value).unwrap_or(0));
+        match row.name.as_ref() {
+            "MemTotal" => moment.total = bytes,
+            "MemFree" => moment.free = bytes,
+            "Buffers" | "Cached" | "SwapCached" => moment.cached += bytes,
+            _ => {}
+        }
+    }
+    let emulated = recording.info().platform.emulated == Some(true);
+    Ok((!moments.is_empty()).then(|| StatisticsData { name: name.to_owned(), emulated, moments }))
 }
 
 fn moment(machine: &MachineState, seconds: f64) -> MachineMoment {
