@@ -35,8 +35,8 @@ pub(crate) fn statistics(runs: &ReportData) -> Vec<ReportFigure> {
     let all = runs.statistics.len();
     let draw = |(at, run): (usize, &StatisticsData)| {
         let (id, title) = (id("statistics", at, all), heading(OVER_TIME, &run.name, all));
-        let caption = "From /proc/meminfo. Page cache is Buffers, Cached and SwapCached, with shared memory, which \
-                       cannot be dropped. Used is MemTotal less MemFree.";
+        let caption = "From /proc/meminfo. Page cache is Buffers, Cached and SwapCached, with \
+                       shared memory, which cannot be dropped. Used is MemTotal less MemFree.";
         let (csv, name, run) = (csv(run), title.clone(), Rc::new(run.clone()));
         ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
             draw_statistics(&id, &name, &run, look)
