@@ -119,7 +119,7 @@ class SmallGuest:
         try:
             self.shell = self.stack.enter_context(self._connect("shell"))
             self.qmp = QEMUMonitorProtocol(self._connect("monitor"))
-            self.stack.callback(self.qmp.close)
+            self.stack.callback(self._close_monitor)
             self.qmp.settimeout(PATIENCE_SECONDS)
             self.qmp.connect()
             self.unread = b""
@@ -138,6 +138,11 @@ class SmallGuest:
     def close(self):
         """Ends QEMU, if it has not ended; again does nothing."""
         self.stack.close()
+
+    def _close_monitor(self):
+        # Of a QEMU that was killed, it ends with an end of file
+        with contextlib.suppress(EOFError, ConnectionError):
+            self.qmp.close()
 
     def _kill(self):
         self.process.kill()
