@@ -16,10 +16,10 @@ from .machines import Boot
 from .slices import images_of
 
 SCRIPT = "giveback_work.py"
-OURS, PERIODIC, USUAL, NOTHING = "ours", "periodic", "reporting", "none"
+OURS, GOVERNOR, USUAL, NOTHING = "ours", "governor", "reporting", "none"
 # Boots of the arms that targets name, and of those beside them
 BOOTS, BOOTS_BESIDE = 10, 3
-BESIDE = [PERIODIC, "order-0", "timer"]
+BESIDE = [GOVERNOR, "order-0", "timer"]
 MEMORY = "2G"
 SLICE = "4M"
 BALLOON = "-device virtio-balloon-pci,free-page-reporting=on"
@@ -37,7 +37,7 @@ def words(arm, memory):
 
 def flavour(arm):
     """The kernel of an arm: the patched one is for ours alone."""
-    return "plain" if arm in (OURS, PERIODIC) else "stock"
+    return "plain" if arm in (OURS, GOVERNOR) else "stock"
 
 
 def boot(arm, daemon):

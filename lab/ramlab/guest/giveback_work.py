@@ -12,8 +12,8 @@ goes back:
   reporting  free page reporting, as Linux has it (order 9)
   order-0    free page reporting down to single pages
   timer      free page reporting, and every ten seconds caches are dropped and memory is compacted
-  periodic   ramsliced switches slices off, which the power driver reports, by the policy periodic
-  ours       the same by the governor, which weighs it
+  ours       ramsliced switches slices off, which the power driver reports, by the policy periodic
+  governor   the same by the governor, which weighs it
 """
 
 import argparse
@@ -35,7 +35,7 @@ from ramlab.guest.harness import MIB, meminfo
 from ramlab.guest.workload import Load
 
 DISK = Path("/mnt")
-ARMS = ["none", "reporting", "order-0", "timer", "periodic", "ours"]
+ARMS = ["none", "reporting", "order-0", "timer", "ours", "governor"]
 UNITS = ["btf_relocate", "elf", "features", "gen_loader", "nlattr", "ringbuf", "strset", "zip"]
 FLAGS = "-O1 -fPIC -D_GNU_SOURCE -D_LARGEFILE64_SOURCE -D_FILE_OFFSET_BITS=64"
 # Read again and again, so that it is worth keeping
@@ -240,8 +240,8 @@ def main():
     sampler.start()
     ways = {
         "timer": timer,
-        "periodic": lambda: daemon(PERIODIC),
-        "ours": lambda: daemon(GOVERNOR),
+        "ours": lambda: daemon(PERIODIC),
+        "governor": lambda: daemon(GOVERNOR),
     }
     with ways.get(args.arm, nothing)():
         result = work(sampler, args)

@@ -70,10 +70,13 @@ class GivebackTest(harness.RamsliceTest):
         dev.write(DRIVER / what, name)
 
 
-BY_GOVERNOR = """schema_version = 1
+DAEMON = """schema_version = 1
 mode = "on"
-policy = "governor"
+policy = "{policy}"
 period_seconds = 1.0
+[periodic]
+period_seconds = 3.0
+budget_100cycles = "inf"
 [energy]
 profile = "giveback"
 [limits]
@@ -87,8 +90,8 @@ listen = "127.0.0.1:{port}"
 
 
 @vm(**memory_file("1G", BALLOON), append="ramslice=16M")
-class ByGovernor(GivebackTest):
-    """ramsliced weighs gigabytes against what giving them back costs."""
+class ByDaemon(GivebackTest):
+    """ramsliced gives back, and says what that came to."""
 
     def setUp(self):
         super().setUp()
@@ -96,8 +99,9 @@ class ByGovernor(GivebackTest):
         self.daemon = Daemon(folder)
         self.addCleanup(self.daemon.end, signal.SIGKILL)
 
-    def start(self, floor_mib, burst_mib):
-        settings = BY_GOVERNOR.format(floor_mib=floor_mib, burst_mib=burst_mib, port=PORT)
+    def start(self, policy="governor", floor_mib=0, burst_mib=0):
+        settings = DAEMON.format(
+            policy=policy, floor_mib=floor_mib, burst_mib=burst_mib, port=PORT)
         (self.daemon.folder / "c.toml").write_text(settings)
         self.daemon.start()
 
@@ -105,10 +109,16 @@ class ByGovernor(GivebackTest):
         info = self.device.info()
         return (info.managed_pages - info.offline_pages) * PAGE // MIB
 
-    def test_idle_memory_goes_to_the_host_and_comes_back(self):
+    def test_the_governor_gives_idle_memory_to_the_host_and_it_comes_back(self):
+        self.give_back_and_return("governor")
+
+    def test_the_policy_periodic_does_the_same(self):
+        self.give_back_and_return("periodic")
+
+    def give_back_and_return(self, policy):
         with Memory(500) as memory:
             memory.touch()
-        self.start(floor_mib=0, burst_mib=0)
+        self.start(policy)
         self.daemon.until(lambda: self.on_mib() < 450)
         self.assertLess(self.held_bytes() // MIB, 600)
         self.serve(400)
@@ -118,13 +128,13 @@ class ByGovernor(GivebackTest):
         self.assertIn("gave back ", self.daemon.log())
 
     def test_the_floor_and_the_burst_reserve_stay_on(self):
-        self.start(floor_mib=600, burst_mib=0)
+        self.start(floor_mib=600)
         self.daemon.until(lambda: self.on_mib() < 700)
         self.daemon.steps(10)
         self.assertGreaterEqual(self.on_mib(), 600)
         self.daemon.end()
         harness.wake(self.device)
-        self.start(floor_mib=0, burst_mib=400)
+        self.start(burst_mib=400)
         self.daemon.until(lambda: self.on_mib() < 700)
         self.daemon.steps(10)
         self.assertGreaterEqual(self.device.info().free_pages * PAGE // MIB, 400)
