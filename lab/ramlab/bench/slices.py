@@ -231,6 +231,22 @@ def snapshot(args):
     return values, images
 
 
+def regret(args):
+    """The order of slices by summaries, while programs use memory, against exact prices."""
+    images = images_of("plain")
+    words = ["--mem", "2G", "--cpus", "2", "--disk", "1G", "--append", "ramslice=16M"]
+    boots = [Boot("ours", "plain", words, SCRIPT, ["regret"]) for _ in range(samples(args))]
+    found = machines.run(boots, images, "regret", args)["ours"]
+
+    def means(name):
+        return [statistics.fmean(moment[name] for moment in figures["regret"])
+                for figures in found]
+
+    value = stats.mean_entry("regret", "% dearer than the cheapest", means("percent"))
+    value["beside"] = {"stale share": statistics.fmean(means("stale"))}
+    return [value], images
+
+
 def memory(args):
     """Memory for bookkeeping, as a share of RAM: what the patched kernel lacks right after boot."""
     images = images_of("plain", "stock")
@@ -362,6 +378,7 @@ PARTS = {
     "empty": empty,
     "free": free,
     "snapshot": snapshot,
+    "regret": regret,
     "together": together,
     "tlb": tlb,
     "memory": memory,

@@ -17,10 +17,12 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from ramlab.guest import harness, pinned_memory
 from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.workload import Load
 
 MIB = 1 << 20
 PAGES = MIB // 4096
@@ -340,6 +342,50 @@ def snapshot(_):
             for found in re.findall(r"slices (\d+) snapshot_ns (\d+) order_ns (\d+)", text)]
 
 
+def dearer_percent(by_summaries, exact):
+    """By how much the cheaper half of slices by summaries is dearer than that by exact prices.
+
+    Slices that cannot be emptied are left out: each is looked at before it is emptied.
+    """
+    stays = dev.UNRECLAIMABLE | dev.UNMOVABLE
+    price = {row.id: row.price for row in exact
+             if row.state == dev.ONLINE and not row.flags & stays}
+    order = [row.id for row in sorted(by_summaries, key=lambda row: (row.price, row.id))
+             if row.id in price]
+    half = len(order) // 2
+    return 100 * (sum(price[number] for number in order[:half]) /
+                  sum(sorted(price.values())[:half]) - 1)
+
+
+def regret(quick):
+    """The order of slices by summaries against that by prices read at the same moment, and how
+    many summaries were estimates by then.
+    """
+    dev.file_system()
+    loads = [Load("anon", 256), Load("anon-thp", 128), Load("file", 128), Load("shmem", 96)]
+    found = []
+    try:
+        for load in loads:
+            load.wait_ready()
+        with dev.Device() as device:
+            for _ in range(2 if quick else 10):
+                time.sleep(3)
+                for load in loads:
+                    load.hold()
+                by_summaries, exact = device.snapshot(flags=0), device.snapshot()
+                for load in loads:
+                    load.resume()
+                stale = sum(bool(row.flags & dev.STALE) for row in by_summaries)
+                found.append({"percent": dearer_percent(by_summaries, exact),
+                              "stale": stale / len(by_summaries)})
+        for load in loads:
+            load.end()
+    finally:
+        for load in loads:
+            load.kill()
+    return found
+
+
 def profiled(bench, mib, rows, path):
     """Empties slices one by one; perf's data go to the path."""
     data = Path("/tmp/perf.data")
@@ -381,7 +427,7 @@ def profile(folder):
 
 
 PARTS = {"loops": loops, "empty": empty, "free": free, "profile": profile, "together": together,
-         "tlb": tlb, "memory": memory, "snapshot": snapshot}
+         "tlb": tlb, "memory": memory, "snapshot": snapshot, "regret": regret}
 
 
 def main():
