@@ -345,11 +345,13 @@ def snapshot(_):
 def dearer_percent(by_summaries, exact):
     """By how much the cheaper half of slices by summaries is dearer than that by exact prices.
 
-    Slices that cannot be emptied are left out: each is looked at before it is emptied.
+    Slices that cannot be emptied are left out, because each is looked at before it is emptied; and
+    empty ones, which summaries know exactly.
     """
     stays = dev.UNRECLAIMABLE | dev.UNMOVABLE
     price = {row.id: row.price for row in exact
-             if row.state == dev.ONLINE and not row.flags & stays}
+             if row.state == dev.ONLINE and not row.flags & stays
+             and row.counter("free") < row.nr_pages}
     order = [row.id for row in sorted(by_summaries, key=lambda row: (row.price, row.id))
              if row.id in price]
     half = len(order) // 2
@@ -376,8 +378,9 @@ def regret(quick):
                 for load in loads:
                     load.resume()
                 stale = sum(bool(row.flags & dev.STALE) for row in by_summaries)
+                used = sum(row.counter("free") < row.nr_pages for row in exact)
                 found.append({"percent": dearer_percent(by_summaries, exact),
-                              "stale": stale / len(by_summaries)})
+                              "stale": stale / used})
         for load in loads:
             load.end()
     finally:
