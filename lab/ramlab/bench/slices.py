@@ -234,7 +234,7 @@ def snapshot(args):
 def regret(args):
     """The order of slices by summaries, while programs use memory, against exact prices."""
     images = images_of("plain")
-    words = ["--mem", "2G", "--cpus", "2", "--disk", "1G", "--append", "ramslice=16M"]
+    words = ["--mem", "2G", "--cpus", "2", "--disk", "1G", "--append", "ramslice=4M"]
     boots = [Boot("ours", "plain", words, SCRIPT, ["regret"]) for _ in range(samples(args))]
     found = machines.run(boots, images, "regret", args)["ours"]
 

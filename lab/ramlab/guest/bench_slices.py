@@ -355,6 +355,8 @@ def dearer_percent(by_summaries, exact):
     order = [row.id for row in sorted(by_summaries, key=lambda row: (row.price, row.id))
              if row.id in price]
     half = len(order) // 2
+    if half < 10:
+        sys.exit(f"only {len(order)} slices hold something and can be emptied")
     return 100 * (sum(price[number] for number in order[:half]) /
                   sum(sorted(price.values())[:half]) - 1)
 
