@@ -30,6 +30,8 @@ PAGES = MIB // 4096
 HIGH = 4 << 30
 MEMORY = Path("/sys/devices/system/memory")
 PATCHED = Path("/dev/ramslice").exists()
+# Half of as many slices as an order says anything about
+FEW = 5
 
 
 class Bench:
@@ -346,7 +348,7 @@ def dearer_percent(by_summaries, exact):
     """By how much the cheaper half of slices by summaries is dearer than that by exact prices.
 
     Slices that cannot be emptied are left out, because each is looked at before it is emptied; and
-    empty ones, which summaries know exactly.
+    empty ones, which summaries know exactly. None if hardly any are left.
     """
     stays = dev.UNRECLAIMABLE | dev.UNMOVABLE
     price = {row.id: row.price for row in exact
@@ -355,8 +357,8 @@ def dearer_percent(by_summaries, exact):
     order = [row.id for row in sorted(by_summaries, key=lambda row: (row.price, row.id))
              if row.id in price]
     half = len(order) // 2
-    if half < 10:
-        sys.exit(f"only {len(order)} slices hold something and can be emptied")
+    if half < FEW:
+        return None
     return 100 * (sum(price[number] for number in order[:half]) /
                   sum(sorted(price.values())[:half]) - 1)
 
@@ -381,13 +383,16 @@ def regret(quick):
                     load.resume()
                 stale = sum(bool(row.flags & dev.STALE) for row in by_summaries)
                 used = sum(row.counter("free") < row.nr_pages for row in exact)
-                found.append({"percent": dearer_percent(by_summaries, exact),
-                              "stale": stale / used})
+                percent = dearer_percent(by_summaries, exact)
+                if percent is not None:
+                    found.append({"percent": percent, "stale": stale / used})
         for load in loads:
             load.end()
     finally:
         for load in loads:
             load.kill()
+    if not found:
+        sys.exit("at no moment were there slices to compare")
     return found
 
 
