@@ -15,8 +15,6 @@ use crate::energy_ledger::{
 
 /// The name of the profile by which nothing is known of what slices are worth.
 pub const NO_PROFILE: &str = "none";
-/// The power driver that reports slices to the host.
-const REPORT_DRIVER: &str = "report";
 
 /// The figures that decisions and ledgers are worked out with.
 #[derive(Debug, Clone)]
@@ -119,7 +117,7 @@ impl WorthPlan {
             granule_bytes: Some(info.slice_bytes),
             page_bytes: info.page_bytes,
             stock: info.is_stock(),
-            switched: reports(info),
+            switched: info.reports_to_host(),
         }
     }
 
@@ -138,7 +136,7 @@ impl WorthPlan {
     /// What the operator should know, a sentence for each.
     pub fn notes(&self, info: &BackendInfo) -> Vec<String> {
         if let Self::Power(plan) = self {
-            let host = reports(info).then(|| {
+            let host = info.reports_to_host().then(|| {
                 format!(
                     "slices are reported to a host, of which the joules of {} say nothing: set \
                      energy.profile to \"giveback\"",
@@ -147,7 +145,7 @@ impl WorthPlan {
             });
             return plan.notes(info).into_iter().chain(host).collect();
         }
-        if reports(info) {
+        if info.reports_to_host() {
             return Vec::new();
         }
         vec![format!(
@@ -171,7 +169,7 @@ impl WorthPlan {
             Self::Giveback(plan) => Some(&plan.profile),
             Self::Unknown => None,
         };
-        if !is_simulated && !reports(info) {
+        if !is_simulated && !info.reports_to_host() {
             return None;
         }
         let settings = GivebackStatementSettings {
@@ -183,10 +181,6 @@ impl WorthPlan {
         let statement = GivebackStatement::new(tally, &settings);
         Some(GivenBack::new(statement, profile.map(|profile| profile.unit), most_at_risk))
     }
-}
-
-fn reports(info: &BackendInfo) -> bool {
-    info.power_driver == REPORT_DRIVER
 }
 
 /// An interval, as in files. The unit is in the field beside it, or in its name.

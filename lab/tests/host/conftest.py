@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ramlab.kernel.images import image
 from ramlab.testing.boot import programs
+from ramlab.vm.small_guest import make_root
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +31,14 @@ def daemon_program(pytestconfig):
 def examples(pytestconfig):
     """The folder of the crates' example programs."""
     return Path(programs(pytestconfig)["RAMSLICE_EXAMPLES"])
+
+
+@pytest.fixture(scope="session")
+def small_kernel():
+    """What a SmallGuest boots: an image, and its RAM disk below."""
+    return image("plain")
+
+
+@pytest.fixture(scope="session")
+def small_root(small_kernel, ramslice_program, tmp_path_factory):
+    return make_root(tmp_path_factory.mktemp("root"), small_kernel, [ramslice_program])

@@ -11,8 +11,7 @@ import re
 
 import pytest
 
-from ramlab.kernel.images import image
-from ramlab.vm.small_guest import MIB, SmallGuest, make_root
+from ramlab.vm.small_guest import MIB, SmallGuest
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.xdist_group("giveback-moves"),
               pytest.mark.never_rerun]
@@ -99,22 +98,12 @@ class Machine:
         self.guest.check_console()
 
 
-@pytest.fixture(scope="module")
-def kernel():
-    return image("plain")
-
-
-@pytest.fixture(scope="module")
-def root(kernel, ramslice_program, tmp_path_factory):
-    return make_root(tmp_path_factory.mktemp("root"), kernel, [ramslice_program])
-
-
 @pytest.fixture
-def start(tmp_path, kernel, root):
+def start(tmp_path, small_kernel, small_root):
     """Starts a guest with a name; all end with the test."""
     with contextlib.ExitStack() as guests:
-        yield lambda name, **options: guests.enter_context(
-            SmallGuest(tmp_path / name, kernel, root, slices=f"{SLICE_MIB}M", **options))
+        yield lambda name, **options: guests.enter_context(SmallGuest(
+            tmp_path / name, small_kernel, small_root, slices=f"{SLICE_MIB}M", **options))
 
 
 def doses(short, full):

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ramlab.kernel.images import image
-from ramlab.vm.small_guest import MIB, GuestEnded, SmallGuest, make_root
+from ramlab.vm.small_guest import MIB, GuestEnded, SmallGuest
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.xdist_group("giveback-overcommit"),
               pytest.mark.never_rerun]
@@ -65,24 +64,14 @@ class HostWithLimit:
                 time.sleep(0.1)
 
 
-@pytest.fixture(scope="module")
-def kernel():
-    return image("plain")
-
-
-@pytest.fixture(scope="module")
-def root(kernel, ramslice_program, tmp_path_factory):
-    return make_root(tmp_path_factory.mktemp("root"), kernel, [ramslice_program])
-
-
 @pytest.fixture
-def start(tmp_path, kernel, root):
+def start(tmp_path, small_kernel, small_root):
     """Starts all guests on the host that has not enough for all."""
     with contextlib.ExitStack() as stack:
         host = HostWithLimit(HOST_MIB * MIB)
         stack.callback(host.close)
         yield lambda **options: [
-            stack.enter_context(SmallGuest(tmp_path / str(number), kernel, root,
+            stack.enter_context(SmallGuest(tmp_path / str(number), small_kernel, small_root,
                                            mem_mib=GUEST_MIB, before=host.words(), **options))
             for number in range(GUESTS)]
 
