@@ -180,10 +180,12 @@ with dev.Device() as device:
         report = json.loads(ramslice("report", "--json", folder, "-o", page))
         drawn = [f["id"] for f in report["figures"] if f["drawn"]]
         self.assertEqual(
-            drawn[:8],
+            drawn[:10],
             [
                 "utilisation",
                 "occupation",
+                "statistics",
+                "statistics-means",
                 "slices",
                 "bitmaps",
                 "fullness",
@@ -193,7 +195,7 @@ with dev.Device() as device:
             ],
         )
         # Those of repair need slices that were emptied by moving pages, which the kernel decides
-        self.assertIn(drawn[8:], ([], ["repair-free", "repair-moved", "repair-share"]))
+        self.assertIn(drawn[10:], ([], ["repair-free", "repair-moved", "repair-share"]))
         self.assertIn('class="compaction"', page.read_text())
 
         # Other readers find the same in its files
