@@ -65,3 +65,31 @@ int ramslice_parse_boot(const char *arg, struct ramslice_boot *boot)
 	boot->off = false;
 	return 0;
 }
+
+/**
+ * ramslice_parse_cold - parse the value of ramslice_cold= on the command line
+ * @arg: a size, as in ramslice=, or 0; then nothing or ",strict"
+ * @cold: set to what it says, if that makes sense
+ *
+ * Return: 0; -EINVAL if it is neither; -ERANGE if the size does not fit.
+ */
+int ramslice_parse_cold(const char *arg, struct ramslice_cold_boot *cold)
+{
+	const char *comma = strchrnul(arg, ',');
+	char size[32];
+	u64 bytes = 0;
+	int err;
+
+	if (comma - arg >= sizeof(size))
+		return -EINVAL;
+	memcpy(size, arg, comma - arg);
+	size[comma - arg] = '\0';
+	if (*comma && strcmp(comma, ",strict"))
+		return -EINVAL;
+	err = strcmp(size, "0") ? ramslice_parse_size(size, &bytes) : 0;
+	if (err)
+		return err;
+	cold->bytes = bytes;
+	cold->strict = *comma;
+	return 0;
+}

@@ -17,6 +17,17 @@ struct ramslice_boot {
 	u64 slice_bytes;
 };
 
+/**
+ * struct ramslice_cold_boot - what the kernel command line says of cold memory
+ * @bytes: of all nodes together
+ * @strict: only what asks for it gets it
+ */
+struct ramslice_cold_boot {
+	u64 bytes;
+	bool strict;
+};
+
 int ramslice_parse_boot(const char *arg, struct ramslice_boot *boot);
+int ramslice_parse_cold(const char *arg, struct ramslice_cold_boot *cold);
 
 #endif /* __MM_RAMSLICE_BOOT_ARGS_H */

@@ -22,6 +22,7 @@
 #include <linux/swap.h>
 #include "../internal.h"
 #include "internal.h"
+#include "cold.h"
 
 /* How long an order that was wanted is kept awake for those that cannot wait. */
 #define ORDER_TIME	(10 * HZ)
@@ -408,6 +409,26 @@ static bool ramslice_spare_boost(struct zone *zone)
 	return true;
 }
 
+/*
+ * Is this a twin whose partner takes what does not fit? Then nothing is
+ * reclaimed for it: what is cold would be swapped out while memory is free.
+ */
+static bool ramslice_partner_has_room(struct zone *zone)
+{
+	int i, partner = ramslice_partner_of(zone_to_nid(zone));
+
+	if (partner == NUMA_NO_NODE)
+		return false;
+	for (i = 0; i < MAX_NR_ZONES; i++) {
+		struct zone *z = NODE_DATA(partner)->node_zones + i;
+
+		if (managed_zone(z) && (ramslice_zone_wakeable_pages(z) ||
+					ramslice_enough(z, 0)))
+			return true;
+	}
+	return false;
+}
+
 bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 			      int highest_zoneidx)
 {
@@ -441,7 +462,7 @@ bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 		ramslice_note(rz, gfp, order);
 		ramslice_kick(rz);
 	}
-	return spare;
+	return spare || ramslice_partner_has_room(zone);
 }
 
 /* Is more to be woken? What asked for one chunk, whatever there is, gets it. */

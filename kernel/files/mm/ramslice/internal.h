@@ -32,6 +32,10 @@
  *   driver_call.c
  *               calls of those that sleep
  *   strict.c    slices that are off leave the direct map
+ *   cold.c      nodes for what is rarely used: twins, and the way to them
+ *   cold_area.c memory moves to a twin and back
+ *   cold_sysfs.c
+ *               their files in sysfs
  *   boot_args.c what the kernel command line says (pure)
  *   debugfs.c, sysfs.c, chardev.c   the interfaces
  *

@@ -9,6 +9,7 @@
 #include "internal.h"
 #include "request.h"
 #include "place.h"
+#include "cold.h"
 
 static ssize_t enabled_show(struct kobject *kobj, struct kobj_attribute *attr,
 			    char *buf)
@@ -258,5 +259,6 @@ int __init ramslice_sysfs_init(void)
 		return sysfs_create_group(kobj, &ramslice_off_group);
 	err = sysfs_create_group(kobj, &ramslice_group);
 	err = err ?: sysfs_create_group(kobj, &ramslice_price_group);
-	return err ?: sysfs_create_group(kobj, &ramslice_place_group);
+	err = err ?: sysfs_create_group(kobj, &ramslice_place_group);
+	return err ?: ramslice_cold_init(kobj);
 }

@@ -130,11 +130,36 @@ static void ramslice_off_and_on_are_about_nothing_else(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, boot.slice_bytes, 4096);
 }
 
+static void ramslice_cold_sizes_mean_what_they_say(struct kunit *test)
+{
+	static const char * const flawed[] = {
+		"", ",strict", "strict", "2G,", "2G,strict,", "2G,lax", "2G strict", "-1",
+		"0x", "00000000000000000000000000000000000000001G",
+	};
+	struct ramslice_cold_boot cold = { .bytes = 1, .strict = true };
+	unsigned int i;
+
+	KUNIT_EXPECT_EQ(test, ramslice_parse_cold("0", &cold), 0);
+	KUNIT_EXPECT_EQ(test, cold.bytes, 0);
+	KUNIT_EXPECT_FALSE(test, cold.strict);
+	KUNIT_EXPECT_EQ(test, ramslice_parse_cold("2G,strict", &cold), 0);
+	KUNIT_EXPECT_EQ(test, cold.bytes, 2ULL << 30);
+	KUNIT_EXPECT_TRUE(test, cold.strict);
+	for (i = 0; i < ARRAY_SIZE(flawed); i++)
+		KUNIT_EXPECT_EQ_MSG(test, ramslice_parse_cold(flawed[i], &cold),
+				    -EINVAL, "\"%s\"", flawed[i]);
+	KUNIT_EXPECT_EQ(test, ramslice_parse_cold("16E", &cold), -ERANGE);
+	/* What is wrong changes nothing */
+	KUNIT_EXPECT_EQ(test, cold.bytes, 2ULL << 30);
+	KUNIT_EXPECT_TRUE(test, cold.strict);
+}
+
 static struct kunit_case ramslice_boot_args_cases[] = {
 	KUNIT_CASE_SLOW(ramslice_sizes_mean_what_they_say),
 	KUNIT_CASE_SLOW(ramslice_sizes_with_a_flaw_are_refused),
 	KUNIT_CASE(ramslice_sizes_that_do_not_fit_are_refused),
 	KUNIT_CASE(ramslice_off_and_on_are_about_nothing_else),
+	KUNIT_CASE(ramslice_cold_sizes_mean_what_they_say),
 	{}
 };
 

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Cold memory: what mm and the boot code call, with stubs that compile away.
+ *
+ * Each node with memory has a twin: a node without CPUs, possible from boot and
+ * empty until somebody sizes it, whose slices hold what is rarely used.
+ */
+#ifndef _LINUX_RAMSLICE_COLD_H
+#define _LINUX_RAMSLICE_COLD_H
+
+#include <linux/gfp_types.h>
+#include <linux/jump_label.h>
+#include <linux/mm.h>
+#include <linux/mmzone.h>
+#include <linux/nodemask.h>
+
+struct mempolicy;
+
+#ifdef CONFIG_RAMSLICE_COLD
+
+/* There are twins: the command line asked for them. */
+DECLARE_STATIC_KEY_FALSE(ramslice_cold_key);
+/* A twin has memory, and what does not ask for it never gets it. */
+DECLARE_STATIC_KEY_FALSE(ramslice_cold_strict_key);
+
+/* Nodes that are no twins. Constant after boot. */
+extern nodemask_t ramslice_hot_nodes;
+extern struct mempolicy ramslice_cold_mempolicy;
+
+void ramslice_cold_add_twins(nodemask_t *possible);
+int ramslice_cold_distance(int from, int to);
+struct mempolicy *__ramslice_cold_policy(void);
+bool __ramslice_cold_alloc(gfp_t gfp, unsigned int order, int nid,
+			   struct page **page);
+bool __ramslice_cold_excluded(int nid, gfp_t gfp);
+unsigned long __ramslice_cold_free_pages(void);
+nodemask_t *__ramslice_spread_nodes(void);
+bool __ramslice_cold_relieve(void);
+bool __ramslice_cold_recycle(struct zone *twin, struct zone *wanted, gfp_t gfp,
+			     unsigned int order);
+
+/* There are twins. */
+static __always_inline bool ramslice_has_twins(void)
+{
+	return static_branch_unlikely(&ramslice_cold_key);
+}
+
+/* The policy of an area or a file that says nothing but that it is cold. */
+static __always_inline struct mempolicy *ramslice_cold_policy(unsigned long vm_flags)
+{
+	if (!ramslice_has_twins() || !(vm_flags & VM_COLD))
+		return NULL;
+	return __ramslice_cold_policy();
+}
+
+static __always_inline bool ramslice_is_cold(const struct mempolicy *policy)
+{
+	return ramslice_has_twins() && policy == &ramslice_cold_mempolicy;
+}
+
+/**
+ * ramslice_cold_alloc - allocate from the twin of a node
+ * @gfp: the allocation's flags
+ * @order: its order
+ * @nid: the node whose twin is asked
+ * @page: set to the page, or to NULL
+ *
+ * Reclaims nothing.
+ *
+ * Return: true if this is the answer; false if the allocation goes on as if
+ * there were no twin. NULL is the answer if smaller pages may be had there.
+ */
+static __always_inline bool ramslice_cold_alloc(gfp_t gfp, unsigned int order,
+						int nid, struct page **page)
+{
+	return __ramslice_cold_alloc(gfp, order, nid, page);
+}
+
+/* Nodes that an allocation for which any would do may use, if not all. */
+static __always_inline nodemask_t *ramslice_cold_nodemask(int nid, gfp_t gfp)
+{
+	if (static_branch_unlikely(&ramslice_cold_strict_key) &&
+	    __ramslice_cold_excluded(nid, gfp))
+		return &ramslice_hot_nodes;
+	return NULL;
+}
+
+/* An allocation failed but for what strict mode keeps from it. */
+static __always_inline bool ramslice_cold_was_spared(const nodemask_t *nodemask)
+{
+	return static_branch_unlikely(&ramslice_cold_strict_key) &&
+	       nodemask == &ramslice_hot_nodes;
+}
+
+/**
+ * ramslice_cold_recycle - before a request falls back to a twin
+ * @zone: the zone that is to be tried next
+ * @wanted: the zone that it would like best
+ * @gfp: the request's flags
+ * @order: its order
+ *
+ * Page cache that is clean, unmapped and not in use makes room for it. May sleep
+ * if @gfp allows it.
+ *
+ * Return: true if there is more room now where it would rather be.
+ */
+static __always_inline bool ramslice_cold_recycle(struct zone *zone,
+						  struct zone *wanted,
+						  gfp_t gfp, unsigned int order)
+{
+	return ramslice_has_twins() && zone != wanted &&
+	       __ramslice_cold_recycle(zone, wanted, gfp, order);
+}
+
+/**
+ * ramslice_cold_relieve - make room instead of killing somebody
+ *
+ * For what cannot use twins, and in strict mode: pages that can be there are
+ * demoted for a while, as long as that gets on.
+ *
+ * Context: oom_lock held. May be called from any allocation that may sleep.
+ * Return: true if reclaim should be tried again.
+ */
+static __always_inline bool ramslice_cold_relieve(void)
+{
+	return static_branch_unlikely(&ramslice_cold_strict_key) &&
+	       __ramslice_cold_relieve();
+}
+
+/* Free memory that most allocations do not get. */
+static __always_inline unsigned long ramslice_cold_free_pages(void)
+{
+	return static_branch_unlikely(&ramslice_cold_strict_key) ?
+	       __ramslice_cold_free_pages() : 0;
+}
+
+/* Nodes with memory, for what would spread over all of it. */
+static inline nodemask_t *ramslice_spread_nodes(void)
+{
+	return ramslice_has_twins() ? __ramslice_spread_nodes() :
+				      &node_states[N_MEMORY];
+}
+
+/* Leaves out twins. */
+static inline void ramslice_cold_leave_out(nodemask_t *nodes)
+{
+	if (ramslice_has_twins())
+		nodes_and(*nodes, *nodes, ramslice_hot_nodes);
+}
+
+#else /* !CONFIG_RAMSLICE_COLD */
+
+#define ramslice_cold_add_twins(...)		do { } while (0)
+#define ramslice_cold_distance(from, to)	\
+	((from) == (to) ? LOCAL_DISTANCE : REMOTE_DISTANCE)
+#define ramslice_cold_policy(...)		((struct mempolicy *)NULL)
+#define ramslice_is_cold(...)			false
+#define ramslice_cold_alloc(...)		false
+#define ramslice_cold_nodemask(...)		((nodemask_t *)NULL)
+#define ramslice_cold_was_spared(...)		false
+#define ramslice_cold_recycle(...)		false
+#define ramslice_cold_relieve()			false
+#define ramslice_cold_free_pages()		0UL
+#define ramslice_spread_nodes()			(&node_states[N_MEMORY])
+#define ramslice_cold_leave_out(...)		do { } while (0)
+
+#endif /* CONFIG_RAMSLICE_COLD */
+
+#endif /* _LINUX_RAMSLICE_COLD_H */

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Cold memory: what its parts share.
+ *
+ *   cold.c       twins, and the way of an allocation to them
+ *   cold_area.c  memory moves between a node and its twin, block by block
+ *   cold_sysfs.c files in /sys/kernel/mm/ramslice/cold
+ */
+#ifndef __MM_RAMSLICE_COLD_H
+#define __MM_RAMSLICE_COLD_H
+
+#include <linux/numa.h>
+#include <linux/types.h>
+#include <linux/ramslice_cold.h>
+
+struct kobject;
+
+#ifdef CONFIG_RAMSLICE_COLD
+
+/**
+ * enum ramslice_cold_mode - who gets the memory of twins
+ * @RAMSLICE_COLD_OVERFLOW: whoever finds no other, after all other memory
+ * @RAMSLICE_COLD_STRICT: who asks for it, and others only instead of an OOM kill
+ */
+enum ramslice_cold_mode {
+	RAMSLICE_COLD_OVERFLOW,
+	RAMSLICE_COLD_STRICT,
+	RAMSLICE_COLD_NR_MODES,
+};
+
+/* --- cold.c --- */
+extern u64 ramslice_cold_boot_bytes;
+
+int ramslice_twin_of(int nid);
+int ramslice_partner_of(int twin);
+enum ramslice_cold_mode ramslice_cold_mode(void);
+void ramslice_cold_set_mode(enum ramslice_cold_mode mode);
+void ramslice_cold_update(void);
+
+/* --- cold_area.c --- */
+extern unsigned int ramslice_cold_deadline_ms;
+
+u64 ramslice_cold_unit(void);
+u64 ramslice_cold_bytes(int nid);
+u64 ramslice_cold_max_bytes(int nid);
+int ramslice_cold_resize(int nid, u64 bytes);
+
+/* --- cold_sysfs.c --- */
+int ramslice_cold_init(struct kobject *parent);
+
+#else
+
+static inline int ramslice_cold_init(struct kobject *parent)
+{
+	return 0;
+}
+
+static inline int ramslice_partner_of(int twin)
+{
+	return NUMA_NO_NODE;
+}
+
+#endif /* CONFIG_RAMSLICE_COLD */
+
+#endif /* __MM_RAMSLICE_COLD_H */

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The size of cold memory: memory blocks move between a node and its twin.
+ *
+ * A block moves as memory hotplug has it: offline, another node, online. Before
+ * that its slices are emptied as by any request, within a deadline, so that
+ * hotplug finds nothing to move, and gives up on nothing.
+ */
+
+#include <linux/bitmap.h>
+#include <linux/memory.h>
+#include <linux/memory_hotplug.h>
+#include <linux/sched/signal.h>
+#include <linux/task_work.h>
+#include <linux/timer.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+#include "internal.h"
+#include "request.h"
+#include "cold.h"
+
+unsigned int ramslice_cold_deadline_ms = 60 * MSEC_PER_SEC;
+
+/* One change of a size at a time. */
+static DEFINE_MUTEX(ramslice_cold_mutex);
+
+/*
+ * Blocks that are in twins, by number: the index of the zone that each had
+ * before. Under ramslice_cold_mutex.
+ */
+static DEFINE_XARRAY(ramslice_cold_blocks);
+
+/**
+ * struct ramslice_resize - a change of the size of a twin under way
+ * @nid: the node
+ * @twin: its twin
+ * @deadline: jiffies at which it gives up
+ * @moved: numbers of the blocks that it has moved
+ * @timer: ends hotplug's attempts to empty a block at the deadline
+ * @task: the task that waits for that
+ * @grew: what is undone: blocks went to the twin
+ * @undo: puts them back
+ */
+struct ramslice_resize {
+	int nid;
+	int twin;
+	unsigned long deadline;
+	struct xarray moved;
+	struct timer_list timer;
+	struct task_struct *task;
+	bool grew;
+	struct work_struct undo;
+};
+
+static unsigned long ramslice_block_pages(void)
+{
+	return memory_block_size_bytes() >> PAGE_SHIFT;
+}
+
+/* What sizes are multiples of: the larger of a slice and a memory block. */
+u64 ramslice_cold_unit(void)
+{
+	return max_t(u64, ramslice_slice_bytes(), memory_block_size_bytes());
+}
+
+static unsigned long ramslice_unit_pages(void)
+{
+	return ramslice_cold_unit() >> PAGE_SHIFT;
+}
+
+/* Bytes of a node that are in its twin. */
+u64 ramslice_cold_bytes(int nid)
+{
+	int twin = ramslice_twin_of(nid);
+
+	return twin == NUMA_NO_NODE ?
+	       0 : (u64)node_present_pages(twin) << PAGE_SHIFT;
+}
+
+/* The most that its twin may have: three quarters of both. */
+u64 ramslice_cold_max_bytes(int nid)
+{
+	int twin = ramslice_twin_of(nid);
+	u64 bytes;
+
+	if (twin == NUMA_NO_NODE)
+		return 0;
+	bytes = (u64)(node_present_pages(nid) + node_present_pages(twin)) <<
+		PAGE_SHIFT;
+	return rounddown(bytes / 4 * 3, ramslice_cold_unit());
+}
+
+static int ramslice_resize_left(const struct ramslice_resize *r)
+{
+	if (signal_pending(current))
+		return -EINTR;
+	return time_after_eq(jiffies, r->deadline) ? -ETIMEDOUT : 0;
+}
+
+static void ramslice_resize_expired(struct timer_list *timer)
+{
+	struct ramslice_resize *r = from_timer(r, timer, timer);
+
+	/* Offlining a block goes on until it succeeds, or for a signal */
+	set_notify_signal(r->task);
+}
+
+/* Moves a block, which must be in use. Gives up at the deadline. */
+static int ramslice_move_block(struct ramslice_resize *r, unsigned long pfn,
+			       struct zone *zone)
+{
+	int err;
+
+	lock_device_hotplug();
+	err = ramslice_resize_left(r);
+	if (!err) {
+		mod_timer(&r->timer, r->deadline);
+		err = memory_block_move(pfn, zone);
+		del_timer_sync(&r->timer);
+		if (err == -EINTR && time_after_eq(jiffies, r->deadline))
+			err = -ETIMEDOUT;
+		/* Unless somebody else wants it, too */
+		if (!task_work_pending(current))
+			clear_notify_signal();
+	}
+	if (!err && !node_state(r->twin, N_MEMORY))
+		try_offline_node(r->twin);
+	unlock_device_hotplug();
+	return err;
+}
+
+/* Can it be emptied, as far as is known? Under ramslice_table_sem. */
+static bool ramslice_slice_fits(const struct ramslice_resize *r,
+				const struct ramslice_slice *s)
+{
+	if (!s || !s->rz || zone_to_nid(s->rz->zone) != r->nid)
+		return false;
+	/* It is read again and again: any value of it will do */
+	if (data_race(s->nr_blocking))
+		return false;
+	return !READ_ONCE(s->unreclaimable) &&
+	       READ_ONCE(s->state) != RAMSLICE_QUARANTINED;
+}
+
+static bool ramslice_unit_fits(const struct ramslice_resize *r,
+			       unsigned long pfn)
+{
+	unsigned long end = pfn + ramslice_unit_pages();
+	bool fits = true;
+
+	down_read(&ramslice_table_sem);
+	for (; fits && pfn < end; pfn += pageblock_nr_pages) {
+		u32 id = ramslice_geom_slice(&ramslice_geom, pfn);
+
+		fits = ramslice_slice_fits(r, ramslice_slice(id));
+	}
+	up_read(&ramslice_table_sem);
+	return fits;
+}
+
+static int ramslice_ask(const struct ramslice_resize *r, u32 op, u32 id)
+{
+	struct ramslice_request req = {
+		.size = sizeof(req),
+		.op = op,
+		.id = id,
+		.flags = op == RAMSLICE_OP_OFFLINE ?
+			 RAMSLICE_REQ_AUTO_CACHE | RAMSLICE_REQ_IGNORE_BACKOFF : 0,
+		.node = RAMSLICE_ANY,
+		.zone = RAMSLICE_ANY,
+		.budget = RAMSLICE_UNLIMITED,
+		.max_slices = 1,
+		.deadline_ms = max(1U, jiffies_to_msecs(r->deadline - jiffies)),
+	};
+	int err = ramslice_request(&req);
+
+	return err ?: -(int)req.status;
+}
+
+/* In use? What is off is empty. */
+static bool ramslice_slice_is_on(u32 id)
+{
+	struct ramslice_slice *s;
+	bool on;
+
+	down_read(&ramslice_table_sem);
+	s = ramslice_slice(id);
+	on = s && READ_ONCE(s->state) != RAMSLICE_OFFLINE;
+	up_read(&ramslice_table_sem);
+	return on;
+}
+
+/* Empties the slices of a unit. On failure those that it switched off wake. */
+static int ramslice_empty_unit(struct ramslice_resize *r, unsigned long pfn)
+{
+	u32 first = ramslice_geom_slice(&ramslice_geom, pfn);
+	u32 last = ramslice_geom_slice(&ramslice_geom,
+				       pfn + ramslice_unit_pages() - 1);
+	unsigned long *emptied = bitmap_zalloc(last - first + 1, GFP_KERNEL);
+	int err = emptied ? 0 : -ENOMEM;
+	u32 id;
+
+	for (id = first; !err && id <= last; id++) {
+		err = ramslice_resize_left(r);
+		if (err || !ramslice_slice_is_on(id))
+			continue;
+		err = ramslice_ask(r, RAMSLICE_OP_OFFLINE, id);
+		if (!err)
+			__set_bit(id - first, emptied);
+	}
+	for (id = first; err && emptied && id <= last; id++) {
+		if (test_bit(id - first, emptied))
+			ramslice_ask(r, RAMSLICE_OP_ONLINE, id);
+	}
+	bitmap_free(emptied);
+	return err;
+}
+
+/* A block goes to the twin. */
+static int ramslice_lend_block(struct ramslice_resize *r, unsigned long nr)
+{
+	unsigned long pfn = nr * ramslice_block_pages();
+	struct page *page = pfn_to_online_page(pfn);
+	int err;
+
+	if (!page)
+		return -ENODEV;
+	err = xa_err(xa_store(&ramslice_cold_blocks, nr,
+			      xa_mk_value(page_zonenum(page)), GFP_KERNEL));
+	if (err)
+		return err;
+	err = ramslice_move_block(r, pfn,
+				  &NODE_DATA(r->twin)->node_zones[ZONE_MOVABLE]);
+	if (err)
+		xa_erase(&ramslice_cold_blocks, nr);
+	return err;
+}
+
+/* A block comes back from it, to the zone that it was in. */
+static int ramslice_return_block(struct ramslice_resize *r, unsigned long nr)
+{
+	unsigned long index = xa_to_value(xa_load(&ramslice_cold_blocks, nr));
+	int err;
+
+	err = ramslice_move_block(r, nr * ramslice_block_pages(),
+				  &NODE_DATA(r->nid)->node_zones[index]);
+	if (!err)
+		xa_erase(&ramslice_cold_blocks, nr);
+	return err;
+}
+
+/* Empties a unit and lends its blocks: all, or none. */
+static int ramslice_lend_unit(struct ramslice_resize *r, unsigned long pfn)
+{
+	unsigned long first = pfn / ramslice_block_pages();
+	unsigned long end = first + ramslice_unit_pages() / ramslice_block_pages();
+	unsigned long nr;
+	int err;
+
+	err = ramslice_empty_unit(r, pfn);
+	for (nr = first; !err && nr < end; nr++) {
+		err = xa_err(xa_store(&r->moved, nr, xa_mk_value(0), GFP_KERNEL));
+		if (!err)
+			err = ramslice_lend_block(r, nr);
+	}
+	if (!err)
+		return 0;
+	while (nr-- > first) {
+		if (xa_load(&ramslice_cold_blocks, nr) &&
+		    ramslice_return_block(r, nr))
+			continue;
+		xa_erase(&r->moved, nr);
+	}
+	return err;
+}
+
+/* What stopped it would stop it at the next one, too. */
+static bool ramslice_resize_is_over(int err)
+{
+	return err == -EINTR || err == -ERESTARTSYS || err == -ETIMEDOUT ||
+	       err == -ENOMEM;
+}
+
+/* Highest units first: what the kernel allocates at boot is rarely there. */
+static int ramslice_cold_grow(struct ramslice_resize *r, u64 bytes)
+{
+	unsigned long pages = ramslice_unit_pages();
+	unsigned long pfn = roundup(pgdat_end_pfn(NODE_DATA(r->nid)), pages);
+	int err = 0;
+
+	while (ramslice_cold_bytes(r->nid) < bytes) {
+		if (pfn < NODE_DATA(r->nid)->node_start_pfn + pages)
+			return err ?: -ENOSPC;
+		pfn -= pages;
+		if (!ramslice_unit_fits(r, pfn))
+			continue;
+		err = ramslice_lend_unit(r, pfn);
+		if (ramslice_resize_is_over(err))
+			return err;
+	}
+	return 0;
+}
+
+/* Of this node's twin? */
+static bool ramslice_block_is_here(const struct ramslice_resize *r,
+				   unsigned long nr)
+{
+	struct page *page = pfn_to_online_page(nr * ramslice_block_pages());
+
+	return page && page_to_nid(page) == r->twin;
+}
+
+/* Lowest first, the reverse. */
+static int ramslice_cold_shrink(struct ramslice_resize *r, u64 bytes)
+{
+	unsigned long nr;
+	void *entry;
+	int err = 0;
+
+	xa_for_each(&ramslice_cold_blocks, nr, entry) {
+		if (ramslice_cold_bytes(r->nid) <= bytes)
+			return 0;
+		if (!ramslice_block_is_here(r, nr))
+			continue;
+		err = xa_err(xa_store(&r->moved, nr, entry, GFP_KERNEL));
+		if (err)
+			return err;
+		err = ramslice_return_block(r, nr);
+		if (!err)
+			continue;
+		xa_erase(&r->moved, nr);
+		if (ramslice_resize_is_over(err))
+			return err;
+	}
+	if (ramslice_cold_bytes(r->nid) > bytes)
+		return err ?: -EBUSY;
+	return 0;
+}
+
+/*
+ * Puts every block back that was moved. By a worker, because hotplug gives up for
+ * a signal, and there may be one.
+ */
+static void ramslice_resize_undo(struct work_struct *work)
+{
+	struct ramslice_resize *r =
+		container_of(work, struct ramslice_resize, undo);
+	unsigned long nr;
+	void *entry;
+	int err;
+
+	r->task = current;
+	r->deadline = jiffies + msecs_to_jiffies(RAMSLICE_DEADLINE_MS);
+	xa_for_each(&r->moved, nr, entry) {
+		err = r->grew ? ramslice_return_block(r, nr) :
+				ramslice_lend_block(r, nr);
+		if (err)
+			pr_warn("memory block %lu stays in node %d: %d\n", nr,
+				r->grew ? r->twin : r->nid, err);
+	}
+}
+
+static int ramslice_check_size(int nid, u64 bytes)
+{
+	u64 slice = ramslice_slice_bytes(), block = memory_block_size_bytes();
+
+	if (slice % block && block % slice)
+		return -EOPNOTSUPP;
+	if (bytes % ramslice_cold_unit())
+		return -EINVAL;
+	return bytes > ramslice_cold_max_bytes(nid) ? -ERANGE : 0;
+}
+
+/**
+ * ramslice_cold_resize - give a twin memory of its node, or take it back
+ * @nid: the node
+ * @bytes: the size that its twin is to have
+ *
+ * All or nothing: on failure every block is where it was.
+ *
+ * Context: Process context, for as long as ramslice_cold_deadline_ms and as it
+ * takes to undo what was done.
+ * Return: 0; -ENODEV if the node has no twin; -EINVAL if @bytes is no multiple
+ * of ramslice_cold_unit(); -ERANGE if it is more than ramslice_cold_max_bytes();
+ * -EOPNOTSUPP if slices and memory blocks do not fit in each other; -EBUSY if
+ * another change is under way, or the last block could not be emptied; -ENOSPC
+ * if too few blocks can be emptied; -ETIMEDOUT; -EINTR; -ENOMEM.
+ */
+int ramslice_cold_resize(int nid, u64 bytes)
+{
+	struct ramslice_resize r = {
+		.nid = nid,
+		.twin = ramslice_twin_of(nid),
+		.task = current,
+	};
+	int err;
+
+	if (r.twin == NUMA_NO_NODE)
+		return -ENODEV;
+	if (!mutex_trylock(&ramslice_cold_mutex))
+		return -EBUSY;
+	err = ramslice_check_size(nid, bytes);
+	if (err)
+		goto unlock;
+
+	r.deadline = jiffies +
+		     msecs_to_jiffies(READ_ONCE(ramslice_cold_deadline_ms));
+	xa_init(&r.moved);
+	timer_setup_on_stack(&r.timer, ramslice_resize_expired, 0);
+	r.grew = ramslice_cold_bytes(nid) < bytes;
+	err = r.grew ? ramslice_cold_grow(&r, bytes) :
+		       ramslice_cold_shrink(&r, bytes);
+	if (err && !xa_empty(&r.moved)) {
+		INIT_WORK_ONSTACK(&r.undo, ramslice_resize_undo);
+		schedule_work(&r.undo);
+		flush_work(&r.undo);
+		destroy_work_on_stack(&r.undo);
+	}
+	destroy_timer_on_stack(&r.timer);
+	xa_destroy(&r.moved);
+	ramslice_cold_update();
+unlock:
+	mutex_unlock(&ramslice_cold_mutex);
+	return err;
+}
