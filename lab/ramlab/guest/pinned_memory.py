@@ -25,7 +25,9 @@ TRACING = Path("/sys/kernel/tracing")
 # Bits of /proc/kpageflags
 BUDDY, KPF_HUGE, HWPOISON, KPF_THP, KPF_OFFLINE = 10, 17, 19, 22, 23
 
-SYS_MBIND, SYS_MOVE_PAGES = {"x86_64": (237, 279), "aarch64": (235, 239)}[os.uname().machine]
+SYS_MBIND, SYS_SET_MEMPOLICY, SYS_MOVE_PAGES = {
+    "x86_64": (237, 238, 279), "aarch64": (235, 237, 239),
+}[os.uname().machine]
 SYS_IO_URING_SETUP, SYS_IO_URING_REGISTER = 425, 427
 REGISTER_BUFFERS, UNREGISTER_BUFFERS = 0, 1
 MPOL_BIND, MPOL_INTERLEAVE = 2, 3
@@ -40,6 +42,12 @@ def system_call(number, *arguments):
     if done < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), f"system call {number}")
     return done
+
+
+def set_mempolicy(mode, nodes):
+    """The policy of this task; 0 and no nodes: none of its own."""
+    mask = ctypes.c_ulong(sum(1 << node for node in nodes))
+    system_call(SYS_SET_MEMPOLICY, mode, ctypes.byref(mask) if nodes else None, ctypes.c_ulong(64))
 
 
 # --- memory ---------------------------------------------------------------------
@@ -57,13 +65,17 @@ def pfns(mapping):
 class PatternedMemory:
     """Memory of any kind in which every page holds bytes of its own."""
 
-    def __init__(self, mib, huge=False, hugetlb=False, file=None, seed=1, fill=True):
+    def __init__(
+        self, mib, huge=False, hugetlb=False, file=None, seed=1, fill=True, flags=None
+    ):
+        """flags: of mmap(2); without, a file is shared and other memory private."""
         self.bytes = mib * MIB
         self.seed = seed
+        flags = flags or (mmap.MAP_PRIVATE if file is None else mmap.MAP_SHARED)
         if file is not None:
-            self.map = mmap.mmap(file, self.bytes, flags=mmap.MAP_SHARED)
+            self.map = mmap.mmap(file, self.bytes, flags=flags)
         else:
-            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | (MAP_HUGETLB if hugetlb else 0)
+            flags |= mmap.MAP_ANONYMOUS | (MAP_HUGETLB if hugetlb else 0)
             self.map = mmap.mmap(-1, self.bytes, flags=flags)
             if not hugetlb:
                 self.map.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
@@ -109,6 +121,12 @@ class PatternedMemory:
         status = (ctypes.c_int * self.nr)()
         system_call(SYS_MOVE_PAGES, 0, ctypes.c_ulong(self.nr), pages, None, status, 0)
         return list(status)
+
+    def move(self, node):
+        """Moves every page to a node."""
+        pages = (ctypes.c_void_p * self.nr)(*range(self.address, self.address + self.bytes, PAGE))
+        nodes, status = (ctypes.c_int * self.nr)(*[node] * self.nr), (ctypes.c_int * self.nr)()
+        system_call(SYS_MOVE_PAGES, 0, ctypes.c_ulong(self.nr), pages, nodes, status, 2)
 
     def bind(self, mode, nodes):
         """Has pages that come in from now on belong to these nodes."""

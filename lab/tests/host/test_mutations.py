@@ -91,7 +91,7 @@ def test_every_clause_of_the_design_is_broken_at_least_twice():
 
 
 def test_every_stage_of_the_shell_runner_has_a_mutation():
-    assert {one.stage for one in LIST.values()} == set(STAGES)
+    assert {one.stage for one in LIST.values()} - {""} == set(STAGES)
 
 
 @pytest.mark.parametrize("kind", mutations.KINDS)

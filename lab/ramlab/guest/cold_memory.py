@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Cold memory in a guest: the files of its sizes, mappings that ask for it, and where pages are."""
+
+import contextlib
+import ctypes
+import fcntl
+import mmap
+import os
+import resource
+from collections import Counter
+from pathlib import Path
+
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import MIB, PAGE
+from ramlab.guest.pinned_memory import PatternedMemory
+
+MAP_COLD = 0x200000
+MAP_SHARED_VALIDATE = 3
+F_SETPIPE_SZ = 1031
+COLD = dev.SYSFS / "cold"
+NODE = Path("/sys/devices/system/node")
+
+
+def resize(mib, node=0):
+    """Gives a node's twin this much memory: takes some, or gives some back."""
+    dev.write(COLD / f"node{node}/bytes", mib * MIB)
+
+
+def size_mib(node=0):
+    return int(dev.read(COLD / f"node{node}/bytes")) // MIB
+
+
+def twin(node=0):
+    return int(dev.read(COLD / f"node{node}/twin"))
+
+
+class ColdMemory(PatternedMemory):
+    """Memory that asks for cold memory, unless flags say otherwise."""
+
+    def __init__(self, mib, flags=mmap.MAP_PRIVATE | MAP_COLD, **more):
+        super().__init__(mib, flags=flags, **more)
+
+    def places(self):
+        """{node: pages that are there}; pages that are absent are left out."""
+        return Counter(node for node in self.nodes() if node >= 0)
+
+    def smaps_flags(self):
+        """Words of VmFlags."""
+        here = False
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            first = line.split()[0]
+            if not first.endswith(":"):
+                start, end = (int(word, 16) for word in first.split("-"))
+                here = start <= self.address < end
+            elif here and first == "VmFlags:":
+                return line.split()[1:]
+        raise KeyError(hex(self.address))
+
+
+class Iovec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+@contextlib.contextmanager
+def spliced(memory, pages=4):
+    """A pipe holds the first pages of a mapping, so that they stay where they are."""
+    out, into = os.pipe()
+    vector = Iovec(memory.address, pages * PAGE)
+    # vmsplice on x86-64
+    done = harness.libc.syscall(278, into, ctypes.byref(vector), ctypes.c_ulong(1), 0)
+    try:
+        if done != pages * PAGE:
+            raise OSError(ctypes.get_errno(), f"vmsplice: {done}")
+        yield
+    finally:
+        os.close(out)
+        os.close(into)
+
+
+@contextlib.contextmanager
+def full_pipes(mib):
+    """The kernel's own pages: pipes that keep their data."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+    with contextlib.ExitStack() as stack:
+        for _ in range(mib):
+            ends = os.pipe2(os.O_NONBLOCK)
+            for end in ends:
+                stack.callback(os.close, end)
+            fcntl.fcntl(ends[1], F_SETPIPE_SZ, MIB)
+            os.write(ends[1], bytes(MIB))
+        yield
