@@ -116,7 +116,7 @@ class Area(ColdTest):
         old = dev.read(cold.COLD / "deadline_ms")
         self.addCleanup(dev.write, cold.COLD / "deadline_ms", old)
         cold.resize(256)
-        # vmsplice'd pages stay where they are until somebody reads the pipe
+        # vmsplice'd pages stay where they are until the pipe is read
         with ColdMemory(1) as memory, cold.spliced(memory):
             dev.write(cold.COLD / "deadline_ms", 1500)
             with self.assertRaises(OSError) as caught:

@@ -3,7 +3,7 @@
  * Cold memory: what mm and the boot code call, with stubs that compile away.
  *
  * Each node with memory has a twin: a node without CPUs, possible from boot and
- * empty until somebody sizes it, whose slices hold what is rarely used.
+ * empty until it is sized, whose slices hold what is rarely used.
  */
 #ifndef _LINUX_RAMSLICE_COLD_H
 #define _LINUX_RAMSLICE_COLD_H
@@ -113,7 +113,7 @@ static __always_inline bool ramslice_cold_recycle(struct zone *zone,
 }
 
 /**
- * ramslice_cold_relieve - make room instead of killing somebody
+ * ramslice_cold_relieve - make room instead of an OOM kill
  *
  * For what cannot use twins, and in strict mode: pages that can be there are
  * demoted for a while, as long as that gets on.

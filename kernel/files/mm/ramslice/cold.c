@@ -200,7 +200,7 @@ nodemask_t *__ramslice_spread_nodes(void)
 {
 	static nodemask_t nodes;
 
-	/* Whoever else writes it writes the same */
+	/* Another caller would write the same */
 	nodes_and(nodes, node_states[N_MEMORY], ramslice_hot_nodes);
 	return &nodes;
 }

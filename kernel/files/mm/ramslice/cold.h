@@ -19,7 +19,7 @@ struct kobject;
 
 /**
  * enum ramslice_cold_mode - who gets the memory of twins
- * @RAMSLICE_COLD_OVERFLOW: whoever finds no other, after all other memory
+ * @RAMSLICE_COLD_OVERFLOW: all, after all other memory
  * @RAMSLICE_COLD_STRICT: who asks for it, and others only instead of an OOM kill
  */
 enum ramslice_cold_mode {

@@ -119,7 +119,7 @@ static int ramslice_move_block(struct ramslice_resize *r, unsigned long pfn,
 		del_timer_sync(&r->timer);
 		if (err == -EINTR && time_after_eq(jiffies, r->deadline))
 			err = -ETIMEDOUT;
-		/* Unless somebody else wants it, too */
+		/* Unless it is wanted for other work, too */
 		if (!task_work_pending(current))
 			clear_notify_signal();
 	}
