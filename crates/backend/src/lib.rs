@@ -7,6 +7,7 @@
 //! the kernel's structures is in [`uapi`], which a test compares with the C header; unsafe code is
 //! confined to [`sys`].
 
+mod cold_memory;
 mod error;
 mod guest_memory;
 mod hotplug;
@@ -18,6 +19,7 @@ mod replay;
 pub mod sys;
 mod whatif;
 
+pub use cold_memory::{ColdError, ColdMemory, ColdMode, ColdNode, ColdState};
 pub use error::{FileAccess, KernelError, ReplayError};
 pub use guest_memory::{GuestMemory, GuestMemoryUse, ReclaimError};
 #[cfg(any(test, feature = "fake"))]

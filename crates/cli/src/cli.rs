@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::GlobalOptions;
 use crate::commands::{
-    census, compact, completions, doctor, energy, explain, giveback, guard, man, map, offline,
-    online, slices, status, top,
+    census, cold, compact, completions, doctor, energy, explain, giveback, guard, man, map,
+    offline, online, slices, status, top,
 };
 use crate::context::CommandContext;
 use crate::exit::ExitStatus;
@@ -103,6 +103,8 @@ enum OperatorCommand {
     Compact(compact::CompactArgs),
     /// Give memory back to the host that this virtual machine does not need
     Giveback(giveback::GivebackArgs),
+    /// Show cold memory, size it, or say who gets it
+    Cold(cold::ColdArgs),
     /// On a stock kernel: wake slices when memory runs short
     Guard(guard::GuardArgs),
     /// Show live what slices do, and why
@@ -168,6 +170,7 @@ fn run(
         OperatorCommand::Online(args) => online::run(&args, context, out),
         OperatorCommand::Compact(args) => compact::run(&args, context, out),
         OperatorCommand::Giveback(args) => giveback::run(&args, context, out),
+        OperatorCommand::Cold(args) => cold::run(&args, context, out),
         OperatorCommand::Guard(args) => guard::run(&args, context, out),
         OperatorCommand::Top(args) => top::run(&args, context, out),
         OperatorCommand::Energy(args) => energy::run(&args, context, out),

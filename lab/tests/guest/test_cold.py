@@ -3,6 +3,7 @@
 
 import contextlib
 import errno
+import json
 import mmap
 import os
 import random
@@ -452,3 +453,43 @@ class FromBoot(harness.RamsliceTest):
         with ColdMemory(64) as memory:
             self.assertEqual(set(memory.places()), {cold.twin()})
         self.assert_sane()
+
+
+class Command(ColdTest):
+    """`ramslice cold`."""
+
+    def test_it_sizes_shows_and_switches(self):
+        self.assertEqual(self.state()["nodes"][0]["size_bytes"], 0)
+        done = self.run_cold("--size", "512M", "--mode", "strict", "--json")
+        document = json.loads(done.stdout)
+        node = document["nodes"][0]
+        self.assertEqual((document["mode"], node["size_bytes"]), ("strict", 512 * MIB))
+        with ColdMemory(64):
+            self.assertGreaterEqual(self.state()["nodes"][0]["used_bytes"], 60 * MIB)
+        self.assertIn("strict: only what asks", self.run_cold().stdout)
+        self.run_cold("--size", "0", "--mode", "overflow")
+        self.assertEqual(cold.size_mib(), 0)
+
+    def test_what_cannot_be_is_said_in_words(self):
+        for words, status, text in (
+            (("--size", "100M"), 2, "no multiple of 128 MiB: write 0 B or 128 MiB"),
+            (("--size", "64G"), 2, "too much for node 0: at most"),
+            (("--size", "1G", "--node", "7"), 2, "node 7 has no cold memory"),
+            (("--mode", "cool"), 2, "overflow or strict"),
+        ):
+            with self.subTest(words):
+                done = self.run_cold(*words, check=False)
+                self.assertEqual(done.returncode, status, done.stderr)
+                self.assertIn(text, done.stderr)
+        with cold.full_pipes(900):
+            most = str(self.state()["nodes"][0]["most_bytes"])
+            done = self.run_cold("--size", most, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("node 0 keeps 0 B of cold memory", done.stderr)
+
+    def state(self):
+        return json.loads(self.run_cold("--json").stdout)
+
+    def run_cold(self, *words, check=True):
+        line = [os.environ["RAMSLICE_PROGRAM"], "cold", *words]
+        return subprocess.run(line, capture_output=True, text=True, check=check)

@@ -1,6 +1,7 @@
 //! One file or folder for each command: its arguments, its help, what it does.
 
 pub mod census;
+pub(crate) mod cold;
 pub(crate) mod compact;
 pub mod completions;
 pub(crate) mod doctor;

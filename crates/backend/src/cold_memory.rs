@@ -1,0 +1,370 @@
+//! Cold memory: the twins of nodes, how large they are, and who gets their memory. See
+//! `Documentation/ABI/testing/sysfs-kernel-mm-ramslice`.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use ramslice_types::Bytes;
+use rustix::io::Errno;
+
+use crate::error::{FileAccess, KernelError};
+use crate::readers::sysfs::failed as sysfs_failed;
+
+const COLD: &str = "sys/kernel/mm/ramslice/cold";
+
+/// Who gets the memory of twins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColdMode {
+    /// All, after all other memory.
+    Overflow,
+    /// What asks for it; others only instead of an OOM kill.
+    Strict,
+}
+
+impl ColdMode {
+    /// The kernel's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Overflow => "overflow",
+            Self::Strict => "strict",
+        }
+    }
+}
+
+impl fmt::Display for ColdMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for ColdMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Overflow, Self::Strict]
+            .into_iter()
+            .find(|mode| mode.name() == text)
+            .ok_or_else(|| format!("`{text}` is no mode of cold memory: write overflow or strict"))
+    }
+}
+
+/// A node and its twin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ColdNode {
+    /// The node.
+    pub node: u32,
+    /// Its twin: a node without CPUs.
+    pub twin: u32,
+    /// What the twin has.
+    pub size: Bytes,
+    /// Of that, what is free; all slices that are off are.
+    pub free: Bytes,
+    /// The most that it may have.
+    pub most: Bytes,
+}
+
+/// Cold memory of a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColdState {
+    /// Who gets it.
+    pub mode: ColdMode,
+    /// Sizes are multiples of this.
+    pub unit: Bytes,
+    /// Nodes that have a twin, in order.
+    pub nodes: Vec<ColdNode>,
+}
+
+/// Why cold memory cannot be had, or not as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ColdError {
+    /// The kernel has none.
+    #[error(
+        "this kernel has no cold memory ({path} is missing): boot a kernel with \
+         CONFIG_RAMSLICE_COLD, and add `ramslice_cold=0` to its command line",
+        path = .0.display()
+    )]
+    Missing(PathBuf),
+    /// There is no such node, or it has no twin.
+    #[error("node {node} has no cold memory: nodes that have are {has}")]
+    NoTwin {
+        /// The node.
+        node: u32,
+        /// Those that have.
+        has: String,
+    },
+    /// Not a multiple of the unit.
+    #[error("a size of {size} is no multiple of {unit}: write {lower} or {higher}")]
+    NoMultiple {
+        /// What was asked for.
+        size: Bytes,
+        /// What sizes are multiples of.
+        unit: Bytes,
+        /// The next size below.
+        lower: Bytes,
+        /// The next size above.
+        higher: Bytes,
+    },
+    /// More than three quarters.
+    #[error("{size} of cold memory is too much for node {node}: at most {most}")]
+    TooMuch {
+        /// What was asked for.
+        size: Bytes,
+        /// The node.
+        node: u32,
+        /// What is allowed.
+        most: Bytes,
+    },
+    /// The kernel began and could not; nothing has changed.
+    #[error("node {node} keeps {size} of cold memory: {why}")]
+    Kept {
+        /// The node.
+        node: u32,
+        /// What its twin has, as before.
+        size: Bytes,
+        /// Why.
+        why: &'static str,
+    },
+    /// Any other failure.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
+/// The running system, or a copy of its files.
+#[derive(Debug, Clone)]
+pub struct ColdMemory {
+    root: PathBuf,
+}
+
+impl ColdMemory {
+    /// The system whose files are below `root`.
+    pub fn under(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// How things are.
+    ///
+    /// # Errors
+    /// [`ColdError::Missing`], or what cannot be read.
+    pub fn look(&self) -> Result<ColdState, ColdError> {
+        let folder = self.root.join(COLD);
+        let mode = match fs::read_to_string(folder.join("mode")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(ColdError::Missing(folder));
+            }
+            read => {
+                read.map_err(|source| sysfs_failed(folder.join("mode"), FileAccess::Read, source))?
+            }
+        };
+        let mode = mode.trim().parse().map_err(|_| KernelError::NotANumber {
+            path: folder.join("mode"),
+            text: mode.trim().to_owned(),
+        })?;
+        let mut nodes = self
+            .nodes()?
+            .into_iter()
+            .map(|node| self.look_at(node))
+            .collect::<Result<Vec<_>, KernelError>>()?;
+        nodes.sort_by_key(|node| node.node);
+        Ok(ColdState { mode, unit: Bytes(self.number("unit_bytes")?), nodes })
+    }
+
+    /// What the twin of a node has now, as it changes.
+    pub fn size(&self, node: u32) -> Option<Bytes> {
+        self.number(&format!("node{node}/bytes")).ok().map(Bytes)
+    }
+
+    /// Who gets it from now on.
+    ///
+    /// # Errors
+    /// What cannot be written.
+    pub fn set_mode(&self, mode: ColdMode) -> Result<(), KernelError> {
+        self.write("mode", mode.name())
+            .map_err(|(path, source)| sysfs_failed(path, FileAccess::Write, source))
+    }
+
+    /// A change of a size gives up after this time.
+    ///
+    /// # Errors
+    /// What cannot be written.
+    pub fn set_deadline(&self, deadline: Duration) -> Result<(), KernelError> {
+        self.write("deadline_ms", &deadline.as_millis().to_string())
+            .map_err(|(path, source)| sysfs_failed(path, FileAccess::Write, source))
+    }
+
+    /// Gives the twin of a node this much of its memory, or takes some back. Returns when that is
+    /// done; after an error every block is where it was.
+    ///
+    /// # Errors
+    /// See [`ColdError`].
+    pub fn resize(&self, state: &ColdState, node: u32, size: Bytes) -> Result<(), ColdError> {
+        let Some(found) = state.nodes.iter().find(|found| found.node == node) else {
+            let has: Vec<String> = state.nodes.iter().map(|node| node.node.to_string()).collect();
+            return Err(ColdError::NoTwin { node, has: has.join(", ") });
+        };
+        let rest = size.0 % state.unit.0.max(1);
+        if rest != 0 {
+            let lower = Bytes(size.0 - rest);
+            let higher = Bytes(lower.0.saturating_add(state.unit.0));
+            return Err(ColdError::NoMultiple { size, unit: state.unit, lower, higher });
+        }
+        if size > found.most {
+            return Err(ColdError::TooMuch { size, node, most: found.most });
+        }
+        let Err((path, source)) = self.write(&format!("node{node}/bytes"), &size.0.to_string())
+        else {
+            return Ok(());
+        };
+        let why = match Errno::from_io_error(&source) {
+            Some(Errno::NOSPC) => {
+                "too few memory blocks can be emptied; `ramslice explain` says what is in the way"
+            }
+            Some(Errno::BUSY) => {
+                "another change is under way, or a block could not be emptied for now; try again"
+            }
+            Some(Errno::TIMEDOUT) => "it took too long; give it more time with --deadline",
+            Some(Errno::INTR) => "it was interrupted",
+            Some(Errno::NOMEM) => "there is no memory to work with",
+            Some(Errno::OPNOTSUPP) => "slices and memory blocks do not fit in each other",
+            _ => return Err(sysfs_failed(path, FileAccess::Write, source).into()),
+        };
+        Err(ColdError::Kept { node, size: self.size(node).unwrap_or(found.size), why })
+    }
+
+    /// Nodes that have a twin.
+    fn nodes(&self) -> Result<Vec<u32>, KernelError> {
+        let folder = self.root.join(COLD);
+        let entries = fs::read_dir(&folder)
+            .map_err(|source| sysfs_failed(folder, FileAccess::Read, source))?;
+        Ok(entries
+            .filter_map(|entry| {
+                entry.ok()?.file_name().to_str()?.strip_prefix("node")?.parse().ok()
+            })
+            .collect())
+    }
+
+    fn look_at(&self, node: u32) -> Result<ColdNode, KernelError> {
+        let number = |name: &str| self.number(&format!("node{node}/{name}"));
+        let twin = number("twin")? as u32;
+        Ok(ColdNode {
+            node,
+            twin,
+            size: Bytes(number("bytes")?),
+            free: self.free_of(twin),
+            most: Bytes(number("max_bytes")?),
+        })
+    }
+
+    /// Free memory of a node; none while it has no memory and no folder.
+    fn free_of(&self, node: u32) -> Bytes {
+        let path = self.root.join(format!("sys/devices/system/node/node{node}/meminfo"));
+        let text = fs::read_to_string(path).unwrap_or_default();
+        // Node 1 MemFree:           524288 kB
+        let free = text.lines().find_map(|line| {
+            let mut words = line.split_whitespace().skip(2);
+            (words.next()? == "MemFree:").then(|| words.next()?.parse::<u64>().ok())?
+        });
+        Bytes(free.unwrap_or(0) << 10)
+    }
+
+    fn number(&self, name: &str) -> Result<u64, KernelError> {
+        let path = self.root.join(COLD).join(name);
+        let text = fs::read_to_string(&path)
+            .map_err(|source| sysfs_failed(path.clone(), FileAccess::Read, source))?;
+        let text = text.trim();
+        text.parse().map_err(|_| KernelError::NotANumber { path, text: text.to_owned() })
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), (PathBuf, io::Error)> {
+        let path = self.root.join(COLD).join(name);
+        // In one call, which a signal may end: write_all would begin again.
+        let written = fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .and_then(|mut file| io::Write::write(&mut file, text.as_bytes()));
+        written.map(drop).map_err(|source| (path, source))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let cold = root.path().join(COLD);
+        for (name, text) in [
+            ("mode", "strict\n"),
+            ("unit_bytes", "134217728\n"),
+            ("node0/bytes", "268435456\n"),
+            ("node0/max_bytes", "1610612736\n"),
+            ("node0/twin", "1\n"),
+        ] {
+            let path = cold.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let node = root.path().join("sys/devices/system/node/node1");
+        fs::create_dir_all(&node).unwrap();
+        fs::write(
+            node.join("meminfo"),
+            "Node 1 MemTotal:         262144 kB\nNode 1 MemFree:          200000 kB\n",
+        )
+        .unwrap();
+        root
+    }
+
+    #[test]
+    fn a_machine_is_read() {
+        let root = machine();
+        let state = ColdMemory::under(root.path()).look().unwrap();
+        assert_eq!(state.mode, ColdMode::Strict);
+        assert_eq!(state.unit, Bytes(128 << 20));
+        let node = ColdNode {
+            node: 0,
+            twin: 1,
+            size: Bytes(256 << 20),
+            free: Bytes(200_000 << 10),
+            most: Bytes(1536 << 20),
+        };
+        assert_eq!(state.nodes, [node]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_before_the_kernel_is_asked() {
+        let root = machine();
+        let cold = ColdMemory::under(root.path());
+        let state = cold.look().unwrap();
+        let refused = |node, size| cold.resize(&state, node, Bytes(size)).unwrap_err().to_string();
+        assert_eq!(
+            refused(0, 100 << 20),
+            "a size of 100 MiB is no multiple of 128 MiB: write 0 B or 128 MiB"
+        );
+        assert_eq!(
+            refused(0, 2 << 30),
+            "2 GiB of cold memory is too much for node 0: at most 1.50 GiB"
+        );
+        assert_eq!(refused(3, 0), "node 3 has no cold memory: nodes that have are 0");
+        assert_eq!(cold.size(0), Some(Bytes(256 << 20)));
+        cold.resize(&state, 0, Bytes(512 << 20)).unwrap();
+        assert_eq!(cold.size(0), Some(Bytes(512 << 20)));
+    }
+
+    #[test]
+    fn a_kernel_without_it_says_what_to_do() {
+        let root = tempfile::tempdir().unwrap();
+        let error = ColdMemory::under(root.path()).look().unwrap_err().to_string();
+        assert!(error.contains("ramslice_cold=0"), "{error}");
+    }
+
+    #[test]
+    fn modes_are_the_kernels_words() {
+        for mode in [ColdMode::Overflow, ColdMode::Strict] {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+        }
+        assert!("cool".parse::<ColdMode>().unwrap_err().contains("overflow or strict"));
+    }
+}
