@@ -78,6 +78,72 @@ pub struct ColdState {
     pub nodes: Vec<ColdNode>,
 }
 
+impl ColdState {
+    /// A node whose twin can have this size.
+    ///
+    /// # Errors
+    /// [`ColdError::NoTwin`], [`ColdError::NoMultiple`], [`ColdError::TooMuch`].
+    pub fn check(&self, node: u32, size: Bytes) -> Result<&ColdNode, ColdError> {
+        let Some(found) = self.nodes.iter().find(|found| found.node == node) else {
+            let has: Vec<String> = self.nodes.iter().map(|node| node.node.to_string()).collect();
+            return Err(ColdError::NoTwin { node, has: has.join(", ") });
+        };
+        check_multiple(size, self.unit)?;
+        if size > found.most {
+            return Err(ColdError::TooMuch { size, node, most: found.most });
+        }
+        Ok(found)
+    }
+
+    /// Equal parts for all twins.
+    ///
+    /// # Errors
+    /// [`ColdError::NoMultiple`]; what [`Self::check`] says of a part.
+    pub fn parts(&self, size: Bytes) -> Result<Vec<(u32, Bytes)>, ColdError> {
+        let count = self.nodes.len().max(1) as u64;
+        check_multiple(size, Bytes(self.unit.0 * count))?;
+        let part = Bytes(size.0 / count);
+        self.nodes.iter().map(|found| Ok((self.check(found.node, part)?.node, part))).collect()
+    }
+}
+
+fn check_multiple(size: Bytes, unit: Bytes) -> Result<(), ColdError> {
+    let rest = size.0 % unit.0.max(1);
+    if rest == 0 {
+        return Ok(());
+    }
+    Err(ColdError::NoMultiple { size, unit, lower: Bytes(size.0 - rest) })
+}
+
+/// A size as it can be typed: `1152M`.
+fn exact(size: Bytes) -> String {
+    let steps = (size.0.trailing_zeros() / 10).min(4);
+    if size.0 == 0 || steps == 0 {
+        return size.0.to_string();
+    }
+    format!("{}{}", size.0 >> (10 * steps), ["", "K", "M", "G", "T"][steps as usize])
+}
+
+/// What the kernel's errno means for a change of a size; all is as before.
+fn why_kept(errno: Errno) -> Option<&'static str> {
+    Some(match errno {
+        Errno::NOSPC => {
+            "too few memory blocks can be emptied; `ramslice explain` says what is in the way"
+        }
+        Errno::BUSY => {
+            "another change is under way, or a block could not be emptied for now; try again"
+        }
+        Errno::TIMEDOUT => "it took too long; give it more time with --deadline",
+        Errno::INTR => "it was interrupted",
+        Errno::NOMEM => "there is no memory to work with",
+        Errno::OPNOTSUPP => "slices and memory blocks do not fit in each other",
+        Errno::INVAL | Errno::RANGE | Errno::NODEV => {
+            "its limits have changed meanwhile; look at `ramslice cold`, and try again"
+        }
+        _ => return None,
+    })
+}
+
 /// Why cold memory cannot be had, or not as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ColdError {
@@ -97,7 +163,10 @@ pub enum ColdError {
         has: String,
     },
     /// Not a multiple of the unit.
-    #[error("a size of {size} is no multiple of {unit}: write {lower} or {higher}")]
+    #[error(
+        "a size of {} is no multiple of {}: write {} or {}",
+        exact(*.size), exact(*.unit), exact(*.lower), exact(Bytes(.lower.0.saturating_add(.unit.0)))
+    )]
     NoMultiple {
         /// What was asked for.
         size: Bytes,
@@ -105,11 +174,9 @@ pub enum ColdError {
         unit: Bytes,
         /// The next size below.
         lower: Bytes,
-        /// The next size above.
-        higher: Bytes,
     },
     /// More than three quarters.
-    #[error("{size} of cold memory is too much for node {node}: at most {most}")]
+    #[error("{} of cold memory is too much for node {node}: at most {}", exact(*.size), exact(*.most))]
     TooMuch {
         /// What was asked for.
         size: Bytes,
@@ -117,6 +184,14 @@ pub enum ColdError {
         node: u32,
         /// What is allowed.
         most: Bytes,
+    },
+    /// The file of the mode holds another word.
+    #[error("{path} should read overflow or strict, but reads `{text}`", path = .path.display())]
+    UnknownMode {
+        /// The file.
+        path: PathBuf,
+        /// What it reads.
+        text: String,
     },
     /// The kernel began and could not; nothing has changed.
     #[error("node {node} keeps {size} of cold memory: {why}")]
@@ -159,7 +234,7 @@ impl ColdMemory {
                 read.map_err(|source| sysfs_failed(folder.join("mode"), FileAccess::Read, source))?
             }
         };
-        let mode = mode.trim().parse().map_err(|_| KernelError::NotANumber {
+        let mode = mode.trim().parse().map_err(|_| ColdError::UnknownMode {
             path: folder.join("mode"),
             text: mode.trim().to_owned(),
         })?;
@@ -186,6 +261,14 @@ impl ColdMemory {
             .map_err(|(path, source)| sysfs_failed(path, FileAccess::Write, source))
     }
 
+    /// How long a change of a size may take.
+    ///
+    /// # Errors
+    /// What cannot be read.
+    pub fn deadline(&self) -> Result<Duration, KernelError> {
+        self.number("deadline_ms").map(Duration::from_millis)
+    }
+
     /// A change of a size gives up after this time.
     ///
     /// # Errors
@@ -199,39 +282,19 @@ impl ColdMemory {
     /// done; after an error every block is where it was.
     ///
     /// # Errors
-    /// See [`ColdError`].
+    /// See [`ColdState::check`]; [`ColdError::Kept`], or what cannot be written.
     pub fn resize(&self, state: &ColdState, node: u32, size: Bytes) -> Result<(), ColdError> {
-        let Some(found) = state.nodes.iter().find(|found| found.node == node) else {
-            let has: Vec<String> = state.nodes.iter().map(|node| node.node.to_string()).collect();
-            return Err(ColdError::NoTwin { node, has: has.join(", ") });
-        };
-        let rest = size.0 % state.unit.0.max(1);
-        if rest != 0 {
-            let lower = Bytes(size.0 - rest);
-            let higher = Bytes(lower.0.saturating_add(state.unit.0));
-            return Err(ColdError::NoMultiple { size, unit: state.unit, lower, higher });
-        }
-        if size > found.most {
-            return Err(ColdError::TooMuch { size, node, most: found.most });
-        }
+        let before = state.check(node, size)?.size;
         let Err((path, source)) = self.write(&format!("node{node}/bytes"), &size.0.to_string())
         else {
             return Ok(());
         };
-        let why = match Errno::from_io_error(&source) {
-            Some(Errno::NOSPC) => {
-                "too few memory blocks can be emptied; `ramslice explain` says what is in the way"
+        match Errno::from_io_error(&source).and_then(why_kept) {
+            Some(why) => {
+                Err(ColdError::Kept { node, size: self.size(node).unwrap_or(before), why })
             }
-            Some(Errno::BUSY) => {
-                "another change is under way, or a block could not be emptied for now; try again"
-            }
-            Some(Errno::TIMEDOUT) => "it took too long; give it more time with --deadline",
-            Some(Errno::INTR) => "it was interrupted",
-            Some(Errno::NOMEM) => "there is no memory to work with",
-            Some(Errno::OPNOTSUPP) => "slices and memory blocks do not fit in each other",
-            _ => return Err(sysfs_failed(path, FileAccess::Write, source).into()),
-        };
-        Err(ColdError::Kept { node, size: self.size(node).unwrap_or(found.size), why })
+            None => Err(sysfs_failed(path, FileAccess::Write, source).into()),
+        }
     }
 
     /// Nodes that have a twin.
@@ -253,21 +316,27 @@ impl ColdMemory {
             node,
             twin,
             size: Bytes(number("bytes")?),
-            free: self.free_of(twin),
+            free: self.free_of(twin)?,
             most: Bytes(number("max_bytes")?),
         })
     }
 
     /// Free memory of a node; none while it has no memory and no folder.
-    fn free_of(&self, node: u32) -> Bytes {
+    fn free_of(&self, node: u32) -> Result<Bytes, KernelError> {
         let path = self.root.join(format!("sys/devices/system/node/node{node}/meminfo"));
-        let text = fs::read_to_string(path).unwrap_or_default();
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Bytes(0)),
+            read => read.map_err(|source| sysfs_failed(path.clone(), FileAccess::Read, source))?,
+        };
         // Node 1 MemFree:           524288 kB
         let free = text.lines().find_map(|line| {
             let mut words = line.split_whitespace().skip(2);
             (words.next()? == "MemFree:").then(|| words.next()?.parse::<u64>().ok())?
         });
-        Bytes(free.unwrap_or(0) << 10)
+        match free {
+            Some(kib) => Ok(Bytes(kib << 10)),
+            None => Err(KernelError::NotANumber { path, text: text.trim().to_owned() }),
+        }
     }
 
     fn number(&self, name: &str) -> Result<u64, KernelError> {
@@ -339,18 +408,60 @@ mod tests {
         let cold = ColdMemory::under(root.path());
         let state = cold.look().unwrap();
         let refused = |node, size| cold.resize(&state, node, Bytes(size)).unwrap_err().to_string();
-        assert_eq!(
-            refused(0, 100 << 20),
-            "a size of 100 MiB is no multiple of 128 MiB: write 0 B or 128 MiB"
-        );
-        assert_eq!(
-            refused(0, 2 << 30),
-            "2 GiB of cold memory is too much for node 0: at most 1.50 GiB"
-        );
+        assert_eq!(refused(0, 100 << 20), "a size of 100M is no multiple of 128M: write 0 or 128M");
+        assert_eq!(refused(0, 2 << 30), "2G of cold memory is too much for node 0: at most 1536M");
         assert_eq!(refused(3, 0), "node 3 has no cold memory: nodes that have are 0");
         assert_eq!(cold.size(0), Some(Bytes(256 << 20)));
         cold.resize(&state, 0, Bytes(512 << 20)).unwrap();
         assert_eq!(cold.size(0), Some(Bytes(512 << 20)));
+    }
+
+    #[test]
+    fn parts_are_equal_and_whole_units() {
+        let node = |node| ColdNode {
+            node,
+            twin: node + 2,
+            size: Bytes(0),
+            free: Bytes(0),
+            most: Bytes(1 << 30),
+        };
+        let unit = Bytes(128 << 20);
+        let state = ColdState { mode: ColdMode::Overflow, unit, nodes: vec![node(0), node(1)] };
+        let part = Bytes(512 << 20);
+        assert_eq!(state.parts(Bytes(1 << 30)).unwrap(), [(0, part), (1, part)]);
+        let refused = |mib: u64| state.parts(Bytes(mib << 20)).unwrap_err().to_string();
+        assert_eq!(refused(640), "a size of 640M is no multiple of 256M: write 512M or 768M");
+        assert_eq!(refused(4096), "2G of cold memory is too much for node 0: at most 1G");
+    }
+
+    #[test]
+    fn each_errno_has_a_sentence() {
+        for errno in [
+            Errno::NOSPC,
+            Errno::BUSY,
+            Errno::TIMEDOUT,
+            Errno::INTR,
+            Errno::NOMEM,
+            Errno::OPNOTSUPP,
+            Errno::INVAL,
+            Errno::RANGE,
+            Errno::NODEV,
+        ] {
+            assert!(why_kept(errno).is_some(), "{errno}");
+        }
+        assert_eq!(why_kept(Errno::IO), None);
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_write_is_named() {
+        let root = machine();
+        fs::write(root.path().join(COLD).join("mode"), "cool\n").unwrap();
+        let error = ColdMemory::under(root.path()).look().unwrap_err().to_string();
+        assert!(error.ends_with("cold/mode should read overflow or strict, but reads `cool`"));
+        fs::write(root.path().join(COLD).join("mode"), "strict\n").unwrap();
+        fs::write(root.path().join("sys/devices/system/node/node1/meminfo"), "odd\n").unwrap();
+        let error = ColdMemory::under(root.path()).look().unwrap_err().to_string();
+        assert!(error.contains("node1/meminfo"), "{error}");
     }
 
     #[test]

@@ -472,15 +472,18 @@ class Command(ColdTest):
 
     def test_what_cannot_be_is_said_in_words(self):
         for words, status, text in (
-            (("--size", "100M"), 2, "no multiple of 128 MiB: write 0 B or 128 MiB"),
+            (("--size", "100M"), 2, "no multiple of 128M: write 0 or 128M"),
             (("--size", "64G"), 2, "too much for node 0: at most"),
             (("--size", "1G", "--node", "7"), 2, "node 7 has no cold memory"),
             (("--mode", "cool"), 2, "overflow or strict"),
+            (("--mode", "strict", "--size", "1M"), 2, "no multiple"),
+            (("--size", "0", "--deadline", "2h"), 2, "at most 1h"),
         ):
             with self.subTest(words):
                 done = self.run_cold(*words, check=False)
                 self.assertEqual(done.returncode, status, done.stderr)
                 self.assertIn(text, done.stderr)
+        self.assertEqual(self.state()["mode"], "overflow")
         with cold.full_pipes(900):
             most = str(self.state()["nodes"][0]["most_bytes"])
             done = self.run_cold("--size", most, check=False)

@@ -16,6 +16,10 @@ use crate::exit::{ExitStatus, UsageError};
 use crate::interrupt::{TICK, interruptible};
 use crate::progress::ProgressLine;
 use crate::render::{ColumnAlign, TextTable};
+use crate::stderr;
+
+/// The kernel's limit.
+const MAX_DEADLINE: Duration = Duration::from_hours(1);
 
 const HELP: &str = "\
 DRAM can rest where it holds data, if nothing touches it for long enough. So what is rarely used \
@@ -98,13 +102,19 @@ pub(crate) fn run(
     }
     let cold = ColdMemory::under(Path::new("/"));
     let mut state = cold.look().map_err(usage)?;
-    if let Some(mode) = args.mode {
-        cold.set_mode(mode)?;
+    if let Some(deadline) = args.deadline.filter(|&deadline| deadline > MAX_DEADLINE) {
+        let text = format!("a deadline of {} s is too long: at most 1h", deadline.as_secs());
+        return Err(UsageError(text).into());
     }
     if let Some(size) = args.size {
-        for (node, size) in parts(&state, args.node, size) {
-            resize(&cold, &state, node, size, args.deadline, context.json())?;
-        }
+        let parts = match args.node {
+            Some(node) => state.check(node, size).map(|found| vec![(found.node, size)]),
+            None => state.parts(size),
+        };
+        resize_all(&cold, &state, &parts.map_err(usage)?, args.deadline, context.json())?;
+    }
+    if let Some(mode) = args.mode {
+        cold.set_mode(mode)?;
     }
     if args.mode.is_some() || args.size.is_some() {
         state = cold.look().map_err(usage)?;
@@ -116,19 +126,37 @@ pub(crate) fn run(
     } else {
         table(&state).write(out, &context.screen)?;
         writeln!(out, "\n{}; sizes are multiples of {}", meaning(state.mode), state.unit)?;
+        writeln!(out, "Programs ask for it by mmap(MAP_COLD), or for a twin by a memory policy.")?;
     }
     Ok(ExitStatus::Ok)
 }
 
-/// What each node's twin is to have: all of them an equal part, or one all.
-fn parts(state: &ColdState, node: Option<u32>, size: Bytes) -> Vec<(u32, Bytes)> {
-    match node {
-        Some(node) => vec![(node, size)],
-        None => {
-            let part = Bytes(size.0 / state.nodes.len().max(1) as u64);
-            state.nodes.iter().map(|found| (found.node, part)).collect()
-        }
+/// Resizes all or none, and leaves the kernel's deadline as it was.
+fn resize_all(
+    cold: &ColdMemory,
+    state: &ColdState,
+    parts: &[(u32, Bytes)],
+    deadline: Option<Duration>,
+    silent: bool,
+) -> Result<()> {
+    let usual = cold.deadline()?;
+    if let Some(deadline) = deadline {
+        cold.set_deadline(deadline)?;
     }
+    let result = parts.iter().enumerate().try_for_each(|(at, &(node, size))| {
+        resize(cold, state, node, size, silent).inspect_err(|_| {
+            for &(done, _) in &parts[..at] {
+                let before = state.nodes.iter().find(|found| found.node == done);
+                if let Some(Err(error)) = before.map(|at| cold.resize(state, done, at.size)) {
+                    stderr::line(format!("ramslice: undoing: {error}"));
+                }
+            }
+        })
+    });
+    if deadline.is_some() {
+        cold.set_deadline(usual)?;
+    }
+    result
 }
 
 /// Resizes one twin, with progress and so that Ctrl-C ends it.
@@ -137,12 +165,8 @@ fn resize(
     state: &ColdState,
     node: u32,
     size: Bytes,
-    deadline: Option<Duration>,
     silent: bool,
 ) -> Result<()> {
-    if let Some(deadline) = deadline {
-        cold.set_deadline(deadline)?;
-    }
     let done = interruptible(|_| {
         thread::scope(|scope| {
             let (over, ended) = mpsc::channel::<()>();
@@ -220,14 +244,6 @@ mod tests {
             unit: Bytes(128 << 20),
             nodes: nodes.iter().map(node).collect(),
         }
-    }
-
-    #[test]
-    fn every_node_gets_an_equal_part_or_one_gets_all() {
-        let gib = |n: u64| Bytes(n << 30);
-        assert_eq!(parts(&state(&[0, 1]), None, gib(4)), [(0, gib(2)), (1, gib(2))]);
-        assert_eq!(parts(&state(&[0, 1]), Some(1), gib(4)), [(1, gib(4))]);
-        assert_eq!(parts(&state(&[]), None, gib(4)), []);
     }
 
     #[test]
