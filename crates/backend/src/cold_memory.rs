@@ -176,7 +176,10 @@ pub enum ColdError {
         lower: Bytes,
     },
     /// More than three quarters.
-    #[error("{} of cold memory is too much for node {node}: at most {}", exact(*.size), exact(*.most))]
+    #[error(
+        "{} of cold memory is too much for node {node}: at most {}",
+        exact(*.size), exact(*.most)
+    )]
     TooMuch {
         /// What was asked for.
         size: Bytes,
