@@ -30,8 +30,9 @@ extern struct mempolicy ramslice_cold_mempolicy;
 void ramslice_cold_add_twins(nodemask_t *possible);
 int ramslice_cold_distance(int from, int to);
 struct mempolicy *__ramslice_cold_policy(void);
-bool __ramslice_cold_alloc(gfp_t gfp, unsigned int order, int nid,
-			   struct page **page);
+bool ramslice_cold_alloc(gfp_t gfp, unsigned int order, int nid,
+			 struct page **page);
+struct zone *ramslice_cold_zone(int nid);
 bool __ramslice_cold_excluded(int nid, gfp_t gfp);
 unsigned long __ramslice_cold_free_pages(void);
 nodemask_t *__ramslice_spread_nodes(void);
@@ -45,10 +46,14 @@ static __always_inline bool ramslice_has_twins(void)
 	return static_branch_unlikely(&ramslice_cold_key);
 }
 
-/* The policy of an area or a file that says nothing but that it is cold. */
+/*
+ * The policy of an area or a file that says nothing but that it is cold. The
+ * pool of huge pages is not in twins.
+ */
 static __always_inline struct mempolicy *ramslice_cold_policy(unsigned long vm_flags)
 {
-	if (!ramslice_has_twins() || !(vm_flags & VM_COLD))
+	if (!ramslice_has_twins() ||
+	    (vm_flags & (VM_COLD | VM_HUGETLB)) != VM_COLD)
 		return NULL;
 	return __ramslice_cold_policy();
 }
@@ -56,24 +61,6 @@ static __always_inline struct mempolicy *ramslice_cold_policy(unsigned long vm_f
 static __always_inline bool ramslice_is_cold(const struct mempolicy *policy)
 {
 	return ramslice_has_twins() && policy == &ramslice_cold_mempolicy;
-}
-
-/**
- * ramslice_cold_alloc - allocate from the twin of a node
- * @gfp: the allocation's flags
- * @order: its order
- * @nid: the node whose twin is asked
- * @page: set to the page, or to NULL
- *
- * Reclaims nothing.
- *
- * Return: true if this is the answer; false if the allocation goes on as if
- * there were no twin. NULL is the answer if smaller pages may be had there.
- */
-static __always_inline bool ramslice_cold_alloc(gfp_t gfp, unsigned int order,
-						int nid, struct page **page)
-{
-	return __ramslice_cold_alloc(gfp, order, nid, page);
 }
 
 /* Nodes that an allocation for which any would do may use, if not all. */
@@ -156,6 +143,7 @@ static inline void ramslice_cold_leave_out(nodemask_t *nodes)
 #define ramslice_cold_policy(...)		((struct mempolicy *)NULL)
 #define ramslice_is_cold(...)			false
 #define ramslice_cold_alloc(...)		false
+#define ramslice_cold_zone(...)			((struct zone *)NULL)
 #define ramslice_cold_nodemask(...)		((nodemask_t *)NULL)
 #define ramslice_cold_was_spared(...)		false
 #define ramslice_cold_recycle(...)		false

@@ -13,7 +13,7 @@
 #include <linux/memory-tiers.h>
 #include <linux/mempolicy.h>
 #include <linux/oom.h>
-#include <linux/sched.h>
+#include <linux/sched/signal.h>
 #include <linux/topology.h>
 #include "../internal.h"
 #include "internal.h"
@@ -98,7 +98,8 @@ void __init ramslice_cold_add_twins(nodemask_t *possible)
 	memset(ramslice_cold_other, 0, sizeof(ramslice_cold_other));
 	ramslice_hot_nodes = hot;
 	for_each_node_mask(nid, hot) {
-		twin = first_unset_node(*possible);
+		/* A gap in the ids is in the table of distances, or is firmware's */
+		twin = find_last_bit(possible->bits, MAX_NUMNODES) + 1;
 		if (twin >= MAX_NUMNODES) {
 			pr_warn("no node id is left for cold memory of node %d\n",
 				nid);
@@ -138,8 +139,32 @@ struct mempolicy *__ramslice_cold_policy(void)
 	return own && own->mode == MPOL_BIND ? NULL : &ramslice_cold_mempolicy;
 }
 
-bool __ramslice_cold_alloc(gfp_t gfp, unsigned int order, int nid,
-			   struct page **page)
+/**
+ * ramslice_cold_zone - the zone that memory of a twin is online in
+ * @nid: a node
+ *
+ * Return: ZONE_MOVABLE; NULL if the node is no twin.
+ */
+struct zone *ramslice_cold_zone(int nid)
+{
+	return ramslice_partner_of(nid) < 0 ?
+	       NULL : &NODE_DATA(nid)->node_zones[ZONE_MOVABLE];
+}
+
+/**
+ * ramslice_cold_alloc - allocate from the twin of a node
+ * @gfp: the allocation's flags
+ * @order: its order
+ * @nid: the node whose twin is asked
+ * @page: set to the page, or to NULL
+ *
+ * Reclaims nothing.
+ *
+ * Return: true if this is the answer; false if the allocation goes on as if
+ * there were no twin. NULL is the answer if smaller pages may be had there.
+ */
+bool ramslice_cold_alloc(gfp_t gfp, unsigned int order, int nid,
+			 struct page **page)
 {
 	int twin = ramslice_twin_of(nid);
 	gfp_t try = gfp & ~(__GFP_RECLAIM | __GFP_NOFAIL);
@@ -157,7 +182,7 @@ bool __ramslice_cold_alloc(gfp_t gfp, unsigned int order, int nid,
 	if (!order || gfp & __GFP_NOFAIL)
 		return false;
 	/* One that can do with smaller pages finds them in the twin */
-	zone = &NODE_DATA(twin)->node_zones[ZONE_MOVABLE];
+	zone = ramslice_cold_zone(twin);
 	return gfp_zone(gfp) == ZONE_MOVABLE &&
 	       cpuset_node_allowed(twin, gfp) &&
 	       zone_watermark_ok(zone, 0, low_wmark_pages(zone) + (1UL << order),
@@ -166,8 +191,29 @@ bool __ramslice_cold_alloc(gfp_t gfp, unsigned int order, int nid,
 
 bool __ramslice_cold_excluded(int nid, gfp_t gfp)
 {
+	/* A cpuset of twins alone leaves no choice */
 	return gfp_zone(gfp) == ZONE_MOVABLE &&
-	       node_isset(nid, ramslice_hot_nodes);
+	       node_isset(nid, ramslice_hot_nodes) &&
+	       nodes_intersects(cpuset_current_mems_allowed,
+				ramslice_hot_nodes);
+}
+
+/*
+ * Is this a twin whose partner takes what does not fit? Then nothing is
+ * reclaimed for it: what is cold would be swapped out while memory is free.
+ */
+bool ramslice_partner_has_room(struct zone *zone)
+{
+	int i, partner = ramslice_partner_of(zone_to_nid(zone));
+
+	for (i = 0; partner >= 0 && i < MAX_NR_ZONES; i++) {
+		struct zone *z = NODE_DATA(partner)->node_zones + i;
+
+		if (managed_zone(z) &&
+		    (ramslice_zone_can_wake(z) || ramslice_enough(z, 0)))
+			return true;
+	}
+	return false;
 }
 
 /* Pages that make room in one go. */
@@ -253,10 +299,14 @@ void ramslice_cold_update(void)
 /* Pages are demoted in strict mode for so long. */
 #define RELIEF_TIME	(10 * HZ)
 
+/* Demotion was switched on for that, and not by hand. */
+static bool ramslice_cold_relieves;
+
 static void ramslice_cold_end_relief(struct work_struct *work)
 {
 	mutex_lock(&ramslice_cold_update_mutex);
 	WRITE_ONCE(numa_demotion_enabled, ramslice_cold_demotes);
+	WRITE_ONCE(ramslice_cold_relieves, false);
 	mutex_unlock(&ramslice_cold_update_mutex);
 }
 
@@ -275,12 +325,10 @@ static bool ramslice_twins_have_room(void)
 	int nid;
 
 	for_each_node_state(nid, N_MEMORY) {
-		if (ramslice_partner_of(nid) < 0)
-			continue;
-		zone = &NODE_DATA(nid)->node_zones[ZONE_MOVABLE];
-		if (ramslice_zone_wakeable_pages(zone) ||
-		    zone_watermark_ok(zone, 0, high_wmark_pages(zone),
-				      ZONE_MOVABLE, 0))
+		zone = ramslice_cold_zone(nid);
+		if (zone && (ramslice_zone_wakeable_pages(zone) ||
+			     zone_watermark_ok(zone, 0, high_wmark_pages(zone),
+					       ZONE_MOVABLE, 0)))
 			return true;
 	}
 	return false;
@@ -290,19 +338,26 @@ bool __ramslice_cold_relieve(void)
 {
 	static unsigned long began, demoted;
 	unsigned long now = ramslice_cold_demoted();
+	bool moved = now - demoted >= SWAP_CLUSTER_MAX;
 
 	lockdep_assert_held(&oom_lock);
-	if (!ramslice_twins_have_room())
+	/* Who is dying gets memory otherwise */
+	if (fatal_signal_pending(current) || current->flags & PF_EXITING ||
+	    !ramslice_twins_have_room())
 		return false;
-	/* If nothing was demoted since the last time, nothing can be */
-	if (began && time_in_range(jiffies, began + HZ, began + RELIEF_TIME) &&
-	    now == demoted)
+	/* If next to nothing was demoted since the last time, nothing can be */
+	if (began && !moved &&
+	    time_in_range(jiffies, began + HZ, began + RELIEF_TIME))
 		return false;
-	if (!began || now != demoted ||
-	    time_after(jiffies, began + RELIEF_TIME)) {
+	if (!began || moved || time_after(jiffies, began + RELIEF_TIME)) {
 		began = jiffies ?: 1;
 		demoted = now;
 	}
+	/* Switched on by hand: it stays as it is */
+	if (READ_ONCE(numa_demotion_enabled) &&
+	    !READ_ONCE(ramslice_cold_relieves))
+		return true;
+	WRITE_ONCE(ramslice_cold_relieves, true);
 	WRITE_ONCE(numa_demotion_enabled, true);
 	mod_delayed_work(system_wq, &ramslice_cold_relief, RELIEF_TIME);
 	return true;

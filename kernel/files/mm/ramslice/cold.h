@@ -9,7 +9,6 @@
 #ifndef __MM_RAMSLICE_COLD_H
 #define __MM_RAMSLICE_COLD_H
 
-#include <linux/numa.h>
 #include <linux/types.h>
 #include <linux/ramslice_cold.h>
 
@@ -25,7 +24,6 @@ struct kobject;
 enum ramslice_cold_mode {
 	RAMSLICE_COLD_OVERFLOW,
 	RAMSLICE_COLD_STRICT,
-	RAMSLICE_COLD_NR_MODES,
 };
 
 /* --- cold.c --- */
@@ -33,6 +31,7 @@ extern u64 ramslice_cold_boot_bytes;
 
 int ramslice_twin_of(int nid);
 int ramslice_partner_of(int twin);
+bool ramslice_partner_has_room(struct zone *zone);
 enum ramslice_cold_mode ramslice_cold_mode(void);
 void ramslice_cold_set_mode(enum ramslice_cold_mode mode);
 void ramslice_cold_update(void);
@@ -55,9 +54,9 @@ static inline int ramslice_cold_init(struct kobject *parent)
 	return 0;
 }
 
-static inline int ramslice_partner_of(int twin)
+static inline bool ramslice_partner_has_room(struct zone *zone)
 {
-	return NUMA_NO_NODE;
+	return false;
 }
 
 #endif /* CONFIG_RAMSLICE_COLD */

@@ -35,20 +35,24 @@ static DEFINE_XARRAY(ramslice_cold_blocks);
  * @nid: the node
  * @twin: its twin
  * @deadline: jiffies at which it gives up
+ * @unit_pages: page frames that go together: a slice, or a memory block
  * @moved: numbers of the blocks that it has moved
  * @timer: ends hotplug's attempts to empty a block at the deadline
  * @task: the task that waits for that
- * @grew: what is undone: blocks went to the twin
- * @undo: puts them back
+ * @grows: blocks go to the twin
+ * @stuck: a block of a unit could not go back to the others
+ * @undo: puts all blocks back
  */
 struct ramslice_resize {
 	int nid;
 	int twin;
 	unsigned long deadline;
+	unsigned long unit_pages;
 	struct xarray moved;
 	struct timer_list timer;
 	struct task_struct *task;
-	bool grew;
+	bool grows;
+	bool stuck;
 	struct work_struct undo;
 };
 
@@ -61,11 +65,6 @@ static unsigned long ramslice_block_pages(void)
 u64 ramslice_cold_unit(void)
 {
 	return max_t(u64, ramslice_slice_bytes(), memory_block_size_bytes());
-}
-
-static unsigned long ramslice_unit_pages(void)
-{
-	return ramslice_cold_unit() >> PAGE_SHIFT;
 }
 
 /* Bytes of a node that are in its twin. */
@@ -119,11 +118,13 @@ static int ramslice_move_block(struct ramslice_resize *r, unsigned long pfn,
 		del_timer_sync(&r->timer);
 		if (err == -EINTR && time_after_eq(jiffies, r->deadline))
 			err = -ETIMEDOUT;
-		/* Unless it is wanted for other work, too */
-		if (!task_work_pending(current))
-			clear_notify_signal();
+		/* Work that came meanwhile is not to be missed */
+		clear_notify_signal();
+		if (task_work_pending(current))
+			set_notify_signal(current);
 	}
-	if (!err && !node_state(r->twin, N_MEMORY))
+	/* After the last block went, or the first one did not */
+	if (node_online(r->twin) && !node_state(r->twin, N_MEMORY))
 		try_offline_node(r->twin);
 	unlock_device_hotplug();
 	return err;
@@ -145,9 +146,14 @@ static bool ramslice_slice_fits(const struct ramslice_resize *r,
 static bool ramslice_unit_fits(const struct ramslice_resize *r,
 			       unsigned long pfn)
 {
-	unsigned long end = pfn + ramslice_unit_pages();
+	unsigned long nr, end = pfn + r->unit_pages;
 	bool fits = true;
 
+	/* Before anything is emptied for it */
+	for (nr = pfn; nr < end; nr += ramslice_block_pages()) {
+		if (!memory_block_can_move(nr))
+			return false;
+	}
 	down_read(&ramslice_table_sem);
 	for (; fits && pfn < end; pfn += pageblock_nr_pages) {
 		u32 id = ramslice_geom_slice(&ramslice_geom, pfn);
@@ -158,23 +164,60 @@ static bool ramslice_unit_fits(const struct ramslice_resize *r,
 	return fits;
 }
 
-static int ramslice_ask(const struct ramslice_resize *r, u32 op, u32 id)
+/* What is left until the deadline; at least 1, as 0 means the default. */
+static unsigned int ramslice_resize_left_ms(const struct ramslice_resize *r)
+{
+	unsigned long now = jiffies;
+
+	return time_before(now, r->deadline) ?
+	       max(1U, jiffies_to_msecs(r->deadline - now)) : 1;
+}
+
+/* Waits while another request runs: the governor's, or a user's. */
+static int ramslice_ask_to_empty(const struct ramslice_resize *r, u32 id)
+{
+	struct ramslice_request req;
+	int err;
+
+	for (;;) {
+		req = (struct ramslice_request) {
+			.size = sizeof(req),
+			.op = RAMSLICE_OP_OFFLINE,
+			.id = id,
+			.flags = RAMSLICE_REQ_AUTO_CACHE |
+				 RAMSLICE_REQ_IGNORE_BACKOFF,
+			.node = RAMSLICE_ANY,
+			.zone = RAMSLICE_ANY,
+			.budget = RAMSLICE_UNLIMITED,
+			.max_slices = 1,
+			.deadline_ms = ramslice_resize_left_ms(r),
+		};
+		err = ramslice_request(&req);
+		if (err != -EBUSY || ramslice_inhibited())
+			break;
+		err = ramslice_resize_left(r);
+		if (err)
+			return err;
+		schedule_timeout_interruptible(max(1, HZ / 100));
+	}
+	/* That is not for want of memory to work with */
+	if (!err && req.reason == RAMSLICE_REASON_AWAKE_RESERVE)
+		return -ENOSPC;
+	return err ?: -(int)req.status;
+}
+
+static void ramslice_ask_to_wake(u32 id)
 {
 	struct ramslice_request req = {
 		.size = sizeof(req),
-		.op = op,
+		.op = RAMSLICE_OP_ONLINE,
 		.id = id,
-		.flags = op == RAMSLICE_OP_OFFLINE ?
-			 RAMSLICE_REQ_AUTO_CACHE | RAMSLICE_REQ_IGNORE_BACKOFF : 0,
 		.node = RAMSLICE_ANY,
 		.zone = RAMSLICE_ANY,
-		.budget = RAMSLICE_UNLIMITED,
 		.max_slices = 1,
-		.deadline_ms = max(1U, jiffies_to_msecs(r->deadline - jiffies)),
 	};
-	int err = ramslice_request(&req);
 
-	return err ?: -(int)req.status;
+	ramslice_request(&req);
 }
 
 /* In use? What is off is empty. */
@@ -190,29 +233,21 @@ static bool ramslice_slice_is_on(u32 id)
 	return on;
 }
 
-/* Empties the slices of a unit. On failure those that it switched off wake. */
-static int ramslice_empty_unit(struct ramslice_resize *r, unsigned long pfn)
+/* Empties the slices from @first on; sets in @emptied those it switched off. */
+static int ramslice_empty_slices(struct ramslice_resize *r, u32 first,
+				 unsigned int nr, unsigned long *emptied)
 {
-	u32 first = ramslice_geom_slice(&ramslice_geom, pfn);
-	u32 last = ramslice_geom_slice(&ramslice_geom,
-				       pfn + ramslice_unit_pages() - 1);
-	unsigned long *emptied = bitmap_zalloc(last - first + 1, GFP_KERNEL);
-	int err = emptied ? 0 : -ENOMEM;
-	u32 id;
+	unsigned int i;
+	int err = 0;
 
-	for (id = first; !err && id <= last; id++) {
+	for (i = 0; !err && i < nr; i++) {
 		err = ramslice_resize_left(r);
-		if (err || !ramslice_slice_is_on(id))
+		if (err || !ramslice_slice_is_on(first + i))
 			continue;
-		err = ramslice_ask(r, RAMSLICE_OP_OFFLINE, id);
+		err = ramslice_ask_to_empty(r, first + i);
 		if (!err)
-			__set_bit(id - first, emptied);
+			__set_bit(i, emptied);
 	}
-	for (id = first; err && emptied && id <= last; id++) {
-		if (test_bit(id - first, emptied))
-			ramslice_ask(r, RAMSLICE_OP_ONLINE, id);
-	}
-	bitmap_free(emptied);
 	return err;
 }
 
@@ -223,14 +258,14 @@ static int ramslice_lend_block(struct ramslice_resize *r, unsigned long nr)
 	struct page *page = pfn_to_online_page(pfn);
 	int err;
 
-	if (!page)
+	/* One that is there already would lose the zone that it had */
+	if (!page || page_to_nid(page) != r->nid)
 		return -ENODEV;
 	err = xa_err(xa_store(&ramslice_cold_blocks, nr,
 			      xa_mk_value(page_zonenum(page)), GFP_KERNEL));
 	if (err)
 		return err;
-	err = ramslice_move_block(r, pfn,
-				  &NODE_DATA(r->twin)->node_zones[ZONE_MOVABLE]);
+	err = ramslice_move_block(r, pfn, ramslice_cold_zone(r->twin));
 	if (err)
 		xa_erase(&ramslice_cold_blocks, nr);
 	return err;
@@ -249,42 +284,82 @@ static int ramslice_return_block(struct ramslice_resize *r, unsigned long nr)
 	return err;
 }
 
-/* Empties a unit and lends its blocks: all, or none. */
-static int ramslice_lend_unit(struct ramslice_resize *r, unsigned long pfn)
+/* Of this node's twin? */
+static bool ramslice_block_is_there(const struct ramslice_resize *r,
+				    unsigned long nr)
 {
-	unsigned long first = pfn / ramslice_block_pages();
-	unsigned long end = first + ramslice_unit_pages() / ramslice_block_pages();
-	unsigned long nr;
-	int err;
+	struct page *page = pfn_to_online_page(nr * ramslice_block_pages());
 
-	err = ramslice_empty_unit(r, pfn);
+	return page && page_to_nid(page) == r->twin;
+}
+
+static int ramslice_move_or_return(struct ramslice_resize *r, unsigned long nr,
+				   bool to_twin)
+{
+	if (ramslice_block_is_there(r, nr) == to_twin)
+		return 0;
+	return to_twin ? ramslice_lend_block(r, nr) :
+			 ramslice_return_block(r, nr);
+}
+
+/* Moves the blocks of a unit: all, or none. */
+static int ramslice_move_unit(struct ramslice_resize *r, unsigned long first)
+{
+	unsigned long end = first + r->unit_pages / ramslice_block_pages();
+	unsigned long nr;
+	int err = 0;
+
 	for (nr = first; !err && nr < end; nr++) {
-		err = xa_err(xa_store(&r->moved, nr, xa_mk_value(0), GFP_KERNEL));
+		err = xa_err(xa_store(&r->moved, nr, xa_mk_value(0),
+				      GFP_KERNEL));
 		if (!err)
-			err = ramslice_lend_block(r, nr);
+			err = ramslice_move_or_return(r, nr, r->grows);
 	}
 	if (!err)
 		return 0;
 	while (nr-- > first) {
-		if (xa_load(&ramslice_cold_blocks, nr) &&
-		    ramslice_return_block(r, nr))
-			continue;
-		xa_erase(&r->moved, nr);
+		if (ramslice_move_or_return(r, nr, !r->grows))
+			r->stuck = true;
+		else
+			xa_erase(&r->moved, nr);
 	}
 	return err;
 }
 
-/* What stopped it would stop it at the next one, too. */
-static bool ramslice_resize_is_over(int err)
+/* Empties a unit and moves it to the twin. On failure its slices wake. */
+static int ramslice_lend_unit(struct ramslice_resize *r, unsigned long pfn)
 {
-	return err == -EINTR || err == -ERESTARTSYS || err == -ETIMEDOUT ||
-	       err == -ENOMEM;
+	u32 first = ramslice_geom_slice(&ramslice_geom, pfn);
+	u32 last = ramslice_geom_slice(&ramslice_geom,
+				       pfn + r->unit_pages - 1);
+	unsigned long *emptied = bitmap_zalloc(last - first + 1, GFP_KERNEL);
+	unsigned int i;
+	int err;
+
+	if (!emptied)
+		return -ENOMEM;
+	err = ramslice_empty_slices(r, first, last - first + 1, emptied);
+	if (!err)
+		err = ramslice_move_unit(r, pfn / ramslice_block_pages());
+	if (err) {
+		for_each_set_bit(i, emptied, last - first + 1)
+			ramslice_ask_to_wake(first + i);
+	}
+	bitmap_free(emptied);
+	return err;
+}
+
+/* What stopped it would stop it at the next unit, too. */
+static bool ramslice_resize_is_over(const struct ramslice_resize *r, int err)
+{
+	return r->stuck || err == -EINTR || err == -ERESTARTSYS ||
+	       err == -ETIMEDOUT || err == -ENOMEM || err == -EPERM;
 }
 
 /* Highest units first: what the kernel allocates at boot is rarely there. */
 static int ramslice_cold_grow(struct ramslice_resize *r, u64 bytes)
 {
-	unsigned long pages = ramslice_unit_pages();
+	unsigned long pages = r->unit_pages;
 	unsigned long pfn = roundup(pgdat_end_pfn(NODE_DATA(r->nid)), pages);
 	int err = 0;
 
@@ -295,41 +370,30 @@ static int ramslice_cold_grow(struct ramslice_resize *r, u64 bytes)
 		if (!ramslice_unit_fits(r, pfn))
 			continue;
 		err = ramslice_lend_unit(r, pfn);
-		if (ramslice_resize_is_over(err))
+		if (ramslice_resize_is_over(r, err))
 			return err;
 	}
 	return 0;
 }
 
-/* Of this node's twin? */
-static bool ramslice_block_is_here(const struct ramslice_resize *r,
-				   unsigned long nr)
-{
-	struct page *page = pfn_to_online_page(nr * ramslice_block_pages());
-
-	return page && page_to_nid(page) == r->twin;
-}
-
-/* Lowest first, the reverse. */
+/* Lowest units first, the reverse. */
 static int ramslice_cold_shrink(struct ramslice_resize *r, u64 bytes)
 {
-	unsigned long nr;
+	unsigned long blocks = r->unit_pages / ramslice_block_pages();
+	unsigned long nr, first, end = 0;
 	void *entry;
 	int err = 0;
 
 	xa_for_each(&ramslice_cold_blocks, nr, entry) {
 		if (ramslice_cold_bytes(r->nid) <= bytes)
 			return 0;
-		if (!ramslice_block_is_here(r, nr))
+		/* The rest of a unit that was tried */
+		if (nr < end || !ramslice_block_is_there(r, nr))
 			continue;
-		err = xa_err(xa_store(&r->moved, nr, entry, GFP_KERNEL));
-		if (err)
-			return err;
-		err = ramslice_return_block(r, nr);
-		if (!err)
-			continue;
-		xa_erase(&r->moved, nr);
-		if (ramslice_resize_is_over(err))
+		first = rounddown(nr, blocks);
+		end = first + blocks;
+		err = ramslice_move_unit(r, first);
+		if (ramslice_resize_is_over(r, err))
 			return err;
 	}
 	if (ramslice_cold_bytes(r->nid) > bytes)
@@ -350,13 +414,13 @@ static void ramslice_resize_undo(struct work_struct *work)
 	int err;
 
 	r->task = current;
-	r->deadline = jiffies + msecs_to_jiffies(RAMSLICE_DEADLINE_MS);
 	xa_for_each(&r->moved, nr, entry) {
-		err = r->grew ? ramslice_return_block(r, nr) :
-				ramslice_lend_block(r, nr);
+		/* For each, or much that was moved would not all go back */
+		r->deadline = jiffies + msecs_to_jiffies(RAMSLICE_DEADLINE_MS);
+		err = ramslice_move_or_return(r, nr, !r->grows);
 		if (err)
 			pr_warn("memory block %lu stays in node %d: %d\n", nr,
-				r->grew ? r->twin : r->nid, err);
+				r->grows ? r->twin : r->nid, err);
 	}
 }
 
@@ -379,12 +443,13 @@ static int ramslice_check_size(int nid, u64 bytes)
  * All or nothing: on failure every block is where it was.
  *
  * Context: Process context, for as long as ramslice_cold_deadline_ms and as it
- * takes to undo what was done.
+ * takes to undo what was done, for each block at most a minute.
  * Return: 0; -ENODEV if the node has no twin; -EINVAL if @bytes is no multiple
  * of ramslice_cold_unit(); -ERANGE if it is more than ramslice_cold_max_bytes();
  * -EOPNOTSUPP if slices and memory blocks do not fit in each other; -EBUSY if
  * another change is under way, or the last block could not be emptied; -ENOSPC
- * if too few blocks can be emptied; -ETIMEDOUT; -EINTR; -ENOMEM.
+ * if too few blocks can be emptied; -EPERM if a notifier of memory hotplug says
+ * so; -ETIMEDOUT; -EINTR; -ENOMEM.
  */
 int ramslice_cold_resize(int nid, u64 bytes)
 {
@@ -407,12 +472,13 @@ int ramslice_cold_resize(int nid, u64 bytes)
 		     msecs_to_jiffies(READ_ONCE(ramslice_cold_deadline_ms));
 	xa_init(&r.moved);
 	timer_setup_on_stack(&r.timer, ramslice_resize_expired, 0);
-	r.grew = ramslice_cold_bytes(nid) < bytes;
-	err = r.grew ? ramslice_cold_grow(&r, bytes) :
-		       ramslice_cold_shrink(&r, bytes);
+	r.unit_pages = ramslice_cold_unit() >> PAGE_SHIFT;
+	r.grows = ramslice_cold_bytes(nid) < bytes;
+	err = r.grows ? ramslice_cold_grow(&r, bytes) :
+			ramslice_cold_shrink(&r, bytes);
 	if (err && !xa_empty(&r.moved)) {
 		INIT_WORK_ONSTACK(&r.undo, ramslice_resize_undo);
-		schedule_work(&r.undo);
+		queue_work(system_unbound_wq, &r.undo);
 		flush_work(&r.undo);
 		destroy_work_on_stack(&r.undo);
 	}

@@ -47,15 +47,8 @@ static ssize_t deadline_ms_store(struct kobject *kobj,
 				 struct kobj_attribute *attr, const char *buf,
 				 size_t len)
 {
-	unsigned int ms;
-	int err = kstrtouint(buf, 10, &ms);
-
-	if (err)
-		return err;
-	if (!ms || ms > MAX_DEADLINE_MS)
-		return -ERANGE;
-	WRITE_ONCE(ramslice_cold_deadline_ms, ms);
-	return len;
+	return ramslice_store_uint(buf, len, 1, MAX_DEADLINE_MS,
+				   &ramslice_cold_deadline_ms);
 }
 
 static struct kobj_attribute deadline_ms_attr = __ATTR_RW(deadline_ms);

@@ -93,11 +93,18 @@ enum ramslice_want ramslice_want_of(gfp_t gfp, unsigned int order)
 	return RAMSLICE_WANTS_IT;
 }
 
+/* Can memory of it wake? A driver that hangs wakes none: reclaim has to do. */
+bool ramslice_zone_can_wake(struct zone *zone)
+{
+	return ramslice_zone_wakeable_pages(zone) &&
+	       (!ramslice_power_wake_sleeps() || ramslice_calls_left());
+}
+
 /*
  * Is enough of a zone awake for allocations of an order? The one measure. What
  * lower zones keep from others is in the reserve.
  */
-static bool ramslice_enough(struct zone *zone, unsigned int order)
+bool ramslice_enough(struct zone *zone, unsigned int order)
 {
 	return zone_watermark_ok(zone, order, ramslice_awake_reserve(zone), 0,
 				 0);
@@ -341,7 +348,7 @@ bool ramslice_could_free(struct zone *zone, unsigned long nr_pages)
 	if (!ramslice_enabled() || ramslice_zone_wakeable_pages(zone) < nr_pages)
 		return false;
 	rz = ramslice_zone_of(zone);
-	if (!rz || (ramslice_power_wake_sleeps() && !ramslice_calls_left()))
+	if (!rz || !ramslice_zone_can_wake(zone))
 		return false;
 	if (!ramslice_enough(zone, 0) &&
 	    time_after_eq(jiffies, READ_ONCE(rz->calm_until)))
@@ -409,60 +416,36 @@ static bool ramslice_spare_boost(struct zone *zone)
 	return true;
 }
 
-/*
- * Is this a twin whose partner takes what does not fit? Then nothing is
- * reclaimed for it: what is cold would be swapped out while memory is free.
- */
-static bool ramslice_partner_has_room(struct zone *zone)
-{
-	int i, partner = ramslice_partner_of(zone_to_nid(zone));
-
-	if (partner == NUMA_NO_NODE)
-		return false;
-	for (i = 0; i < MAX_NR_ZONES; i++) {
-		struct zone *z = NODE_DATA(partner)->node_zones + i;
-
-		if (managed_zone(z) && (ramslice_zone_wakeable_pages(z) ||
-					ramslice_enough(z, 0)))
-			return true;
-	}
-	return false;
-}
-
 bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 			      int highest_zoneidx)
 {
 	pg_data_t *pgdat = zone->zone_pgdat;
-	bool spare = false;
+	bool spare;
 	int i;
 
 	/* A fallback that fragments memory boosts a watermark, and asks like this */
 	if (!gfp && !order)
 		return ramslice_spare_boost(zone);
+	spare = ramslice_partner_has_room(zone);
 	/* What does well without may have memory compacted */
 	if (ramslice_want_of(gfp, order) != RAMSLICE_WANTS_IT)
-		return false;
+		return spare;
 
 	for (i = 0; i <= highest_zoneidx; i++) {
 		struct zone *z = pgdat->node_zones + i;
 		struct ramslice_zone *rz;
 
-		if (!managed_zone(z) || !ramslice_zone_wakeable_pages(z))
+		if (!managed_zone(z) || !ramslice_zone_can_wake(z))
 			continue;
 		rz = ramslice_zone_of(z);
-		if (!rz)
-			continue;
-		/* Nothing wakes any more: reclaim has to do */
-		if (ramslice_power_wake_sleeps() && !ramslice_calls_left())
-			continue;
 		/* Waking does not cure it */
-		if (ramslice_enough(z, order))
+		if (!rz || ramslice_enough(z, order))
 			continue;
 		spare = true;
 		ramslice_note(rz, gfp, order);
 		ramslice_kick(rz);
 	}
-	return spare || ramslice_partner_has_room(zone);
+	return spare;
 }
 
 /* Is more to be woken? What asked for one chunk, whatever there is, gets it. */

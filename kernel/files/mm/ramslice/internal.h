@@ -34,8 +34,7 @@
  *   strict.c    slices that are off leave the direct map
  *   cold.c      nodes for what is rarely used: twins, and the way to them
  *   cold_area.c memory moves to a twin and back
- *   cold_sysfs.c
- *               their files in sysfs
+ *   cold_sysfs.c their files in sysfs
  *   boot_args.c what the kernel command line says (pure)
  *   debugfs.c, sysfs.c, chardev.c   the interfaces
  *
@@ -566,6 +565,8 @@ enum ramslice_want {
 };
 
 enum ramslice_want ramslice_want_of(gfp_t gfp, unsigned int order);
+bool ramslice_enough(struct zone *zone, unsigned int order);
+bool ramslice_zone_can_wake(struct zone *zone);
 int ramslice_demand_init(void);
 void ramslice_drain_local(struct zone *zone);
 void ramslice_kick(struct ramslice_zone *rz);
@@ -586,6 +587,8 @@ void ramslice_power_name(char name[RAMSLICE_DRIVER_NAME_LEN]);
 
 /* --- interfaces --- */
 int ramslice_sysfs_init(void);
+ssize_t ramslice_store_uint(const char *buf, size_t len, unsigned int min,
+			    unsigned int max, unsigned int *value);
 int ramslice_debugfs_init(void);
 int ramslice_chardev_init(void);
 int ramslice_get_struct(void *dst, size_t ksize, size_t min_size,

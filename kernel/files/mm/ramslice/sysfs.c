@@ -59,6 +59,30 @@ static ssize_t strict_store(struct kobject *kobj, struct kobj_attribute *attr,
 
 static struct kobj_attribute strict_attr = __ATTR_RW(strict);
 
+/**
+ * ramslice_store_uint - take a number that was written to a file
+ * @buf: what was written
+ * @len: its length
+ * @min: the least that is allowed
+ * @max: the most
+ * @value: set to it
+ *
+ * Return: @len; -ERANGE; -EINVAL.
+ */
+ssize_t ramslice_store_uint(const char *buf, size_t len, unsigned int min,
+			    unsigned int max, unsigned int *value)
+{
+	unsigned int number;
+	int err = kstrtouint(buf, 10, &number);
+
+	if (err)
+		return err;
+	if (number < min || number > max)
+		return -ERANGE;
+	WRITE_ONCE(*value, number);
+	return len;
+}
+
 /* A driver that is slow is no driver that hangs. */
 #define MIN_TIMEOUT_MS	100
 #define MAX_TIMEOUT_MS	(60 * 60 * MSEC_PER_SEC)
@@ -73,15 +97,8 @@ static ssize_t driver_timeout_ms_store(struct kobject *kobj,
 				       struct kobj_attribute *attr,
 				       const char *buf, size_t len)
 {
-	unsigned int ms;
-	int err = kstrtouint(buf, 10, &ms);
-
-	if (err)
-		return err;
-	if (ms < MIN_TIMEOUT_MS || ms > MAX_TIMEOUT_MS)
-		return -ERANGE;
-	WRITE_ONCE(ramslice_call_timeout_ms, ms);
-	return len;
+	return ramslice_store_uint(buf, len, MIN_TIMEOUT_MS, MAX_TIMEOUT_MS,
+				   &ramslice_call_timeout_ms);
 }
 
 static struct kobj_attribute driver_timeout_ms_attr =
@@ -96,15 +113,8 @@ static ssize_t scan_ppm_show(struct kobject *kobj, struct kobj_attribute *attr,
 static ssize_t scan_ppm_store(struct kobject *kobj, struct kobj_attribute *attr,
 			      const char *buf, size_t len)
 {
-	unsigned int ppm;
-	int err = kstrtouint(buf, 10, &ppm);
-
-	if (err)
-		return err;
-	if (ppm > USEC_PER_SEC)
-		return -ERANGE;
-	WRITE_ONCE(ramslice_scan_ppm, ppm);
-	return len;
+	return ramslice_store_uint(buf, len, 0, USEC_PER_SEC,
+				   &ramslice_scan_ppm);
 }
 
 static struct kobj_attribute scan_ppm_attr = __ATTR_RW(scan_ppm);
