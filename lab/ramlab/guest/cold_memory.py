@@ -3,10 +3,8 @@
 
 import contextlib
 import ctypes
-import fcntl
 import mmap
 import os
-import resource
 from collections import Counter
 from pathlib import Path
 
@@ -17,7 +15,6 @@ from ramlab.guest.pinned_memory import PatternedMemory
 
 MAP_COLD = 0x200000
 MAP_SHARED_VALIDATE = 3
-F_SETPIPE_SZ = 1031
 COLD = dev.SYSFS / "cold"
 NODE = Path("/sys/devices/system/node")
 
@@ -76,17 +73,3 @@ def spliced(memory, pages=4):
     finally:
         os.close(out)
         os.close(into)
-
-
-@contextlib.contextmanager
-def full_pipes(mib):
-    """The kernel's own pages: pipes that keep their data."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
-    with contextlib.ExitStack() as stack:
-        for _ in range(mib):
-            ends = os.pipe2(os.O_NONBLOCK)
-            for end in ends:
-                stack.callback(os.close, end)
-            fcntl.fcntl(ends[1], F_SETPIPE_SZ, MIB)
-            os.write(ends[1], bytes(MIB))
-        yield

@@ -6,8 +6,10 @@ request did to it.
 import collections
 import contextlib
 import ctypes
+import fcntl
 import mmap
 import os
+import resource
 import signal
 import struct
 import time
@@ -34,6 +36,7 @@ MPOL_BIND, MPOL_INTERLEAVE = 2, 3
 MCL_CURRENT, MCL_ONFAULT = 1, 4
 MLOCK_ONFAULT = 1
 MADV_HWPOISON = 100
+F_SETPIPE_SZ = 1031
 
 
 def system_call(number, *arguments):
@@ -60,6 +63,22 @@ def pfns(mapping):
         data = os.pread(file.fileno(), 8 * (len(mapping) // PAGE), address // PAGE * 8)
     entries = struct.unpack(f"{len(data) // 8}Q", data)
     return [entry & (1 << 55) - 1 if entry >> 63 else None for entry in entries]
+
+
+@contextlib.contextmanager
+def full_pipes(mib):
+    """The kernel's own pages, which can be neither reclaimed nor moved: pipes keep their data."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+    block = bytes(MIB)
+    with contextlib.ExitStack() as stack:
+        for _ in range(mib):
+            out, into = os.pipe2(os.O_NONBLOCK)
+            stack.callback(os.close, out)
+            stack.callback(os.close, into)
+            fcntl.fcntl(into, F_SETPIPE_SZ, MIB)
+            if os.write(into, block) != MIB:
+                raise OSError("a pipe of 1 MiB takes less")
+        yield
 
 
 class PatternedMemory:

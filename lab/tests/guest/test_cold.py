@@ -127,11 +127,36 @@ class Area(ColdTest):
             self.assertIsNone(memory.wrong_at())
             dev.write(cold.COLD / "deadline_ms", old)
 
+    def test_other_requests_do_not_end_a_resize(self):
+        stop = threading.Event()
+
+        def ask():
+            with contextlib.closing(dev.Device()) as device:
+                while not stop.is_set():
+                    with contextlib.suppress(BlockingIOError, OSError):
+                        device.request("compact", flags=dev.DRY_RUN)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        try:
+            cold.resize(512)
+        finally:
+            stop.set()
+            thread.join()
+        self.assertEqual(cold.size_mib(), 512)
+
+    def test_a_block_that_goes_off_and_on_by_hand_stays_cold(self):
+        cold.resize(128)
+        block, = (path for path in (cold.NODE / "node1").glob("memory*") if path.is_dir())
+        for state in "offline", "online":
+            dev.write(block / "state", state)
+        self.assertEqual({zone for node, zone in present() if node == cold.twin()}, {"Movable"})
+        self.assertEqual(cold.size_mib(), 128)
 
     def test_what_has_moved_comes_back_on_failure(self):
         """The kernel's own pages leave too few blocks that can be emptied."""
         before = present()
-        with cold.full_pipes(900):
+        with pinned_memory.full_pipes(900):
             with self.assertRaises(OSError) as caught:
                 cold.resize(int(dev.read(cold.COLD / "node0/max_bytes")) // MIB)
             self.assertIn(caught.exception.errno, (errno.ENOSPC, errno.EBUSY))
@@ -289,7 +314,7 @@ class Modes(ColdTest):
         free = self.device.info().free_pages * PAGE // MIB
         with ColdMemory(free - 512 - 150, flags=mmap.MAP_PRIVATE) as memory:
             self.assertEqual(set(memory.places()), {0})
-            with cold.full_pipes(200):
+            with pinned_memory.full_pipes(200):
                 self.assertGreater(memory.places()[cold.twin()] * PAGE, 32 * MIB)
             self.assertIsNone(memory.wrong_at())
         self.assertEqual(harness.vmstat()["oom_kill"], before["oom_kill"])
@@ -436,6 +461,78 @@ class TwoNodes(harness.RamsliceTest):
                 self.assertEqual(set(memory.places()), {cold.twin(cpu)})
 
 
+@vm(mem="2G", append="ramslice=256M ramslice_cold=0")
+class LargeSlices(ColdTest):
+    """Slices of two memory blocks."""
+
+    def test_both_blocks_of_a_slice_go_together(self):
+        self.assertEqual(int(dev.read(cold.COLD / "unit_bytes")), 256 * MIB)
+        for mib in 512, 256, 768, 0:
+            cold.resize(mib)
+            self.assertEqual(cold.size_mib(), mib)
+            reasons = [dev.REASONS[s.reason] for s in self.device.snapshot()]
+            self.assertNotIn("zones", reasons)
+            self.assert_sane()
+
+    def test_a_slice_of_which_one_block_is_busy_stays_whole(self):
+        old = dev.read(cold.COLD / "deadline_ms")
+        self.addCleanup(dev.write, cold.COLD / "deadline_ms", old)
+        cold.resize(512)
+        with ColdMemory(400) as memory, cold.spliced(memory):
+            dev.write(cold.COLD / "deadline_ms", 1500)
+            with self.assertRaises(OSError):
+                cold.resize(0)
+            dev.write(cold.COLD / "deadline_ms", old)
+            self.assertEqual(cold.size_mib(), 512)
+            self.assertIsNone(memory.wrong_at())
+        self.assert_sane()
+
+
+@vm(mem="1G", append="ramslice=16M ramslice_cold=0 memhp_default_state=online_movable",
+    qemu=("-m maxmem=4G -object memory-backend-ram,id=more,size=512M",
+          "-device virtio-mem-pci,id=vm0,memdev=more,requested-size=512M"))
+class BesideAddedMemory(ColdTest):
+    """The highest blocks belong to a driver (virtio-mem), and cannot be lent."""
+
+    def setUp(self):
+        harness.until(lambda: harness.meminfo()["MemTotal"] > 1300 << 10)
+        super().setUp()
+
+    def test_blocks_of_a_driver_are_passed_over(self):
+        before = harness.states(self.device)
+        cold.resize(256)
+        self.assertEqual(cold.size_mib(), 256)
+        self.assertEqual(harness.states(self.device), before)
+
+
+INJECT = Path("/sys/kernel/debug/notifier-error-inject/memory/actions")
+
+
+@vm(kernel="debug", mem="2G", append="ramslice=16M ramslice_cold=0")
+class Vetoed(ColdTest):
+    """Something that listens to memory hotplug says no, after slices have been emptied."""
+
+    def setUp(self):
+        super().setUp()
+        # Before ramslice's, which would wake them
+        line = ["modprobe", "memory-notifier-error-inject", "priority=1"]
+        subprocess.run(line, check=True)
+        self.addCleanup(subprocess.run, ["rmmod", line[1]], check=True)
+
+    def test_a_veto_leaves_nothing_off_and_no_node(self):
+        for number in errno.EPERM, errno.EBUSY:
+            with self.subTest(number):
+                before = harness.states(self.device)
+                dev.write(INJECT / "MEM_GOING_OFFLINE/error", -number)
+                with self.assertRaises(OSError) as caught:
+                    cold.resize(256)
+                dev.write(INJECT / "MEM_GOING_OFFLINE/error", 0)
+                self.assertEqual(caught.exception.errno, number)
+                self.assertEqual(harness.states(self.device), before)
+                self.assertFalse((cold.NODE / "node1").exists())
+                self.assert_sane()
+
+
 @vm(mem="2G", append="ramslice=16M")
 class Without(harness.RamsliceTest):
     def test_no_twin_unless_asked_for(self):
@@ -472,7 +569,7 @@ class Command(ColdTest):
 
     def test_what_cannot_be_is_said_in_words(self):
         for words, status, text in (
-            (("--size", "100M"), 2, "no multiple of 128M: write 0 or 128M"),
+            (("--size", "100M"), 2, "no multiple of 128MiB: write 0 or 128MiB"),
             (("--size", "64G"), 2, "too much for node 0: at most"),
             (("--size", "1G", "--node", "7"), 2, "node 7 has no cold memory"),
             (("--mode", "cool"), 2, "overflow or strict"),
@@ -484,7 +581,7 @@ class Command(ColdTest):
                 self.assertEqual(done.returncode, status, done.stderr)
                 self.assertIn(text, done.stderr)
         self.assertEqual(self.state()["mode"], "overflow")
-        with cold.full_pipes(900):
+        with pinned_memory.full_pipes(900):
             most = str(self.state()["nodes"][0]["most_bytes"])
             done = self.run_cold("--size", most, check=False)
         self.assertEqual(done.returncode, 1, done.stderr)

@@ -5,18 +5,16 @@ In a machine of its own: kernel pages that stay behind would keep slices online 
 """
 
 import ctypes
-import fcntl
 import os
 import socket
 import struct
 
-from ramlab.guest import harness
+from ramlab.guest import harness, pinned_memory
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.demand import DemandTest, prepare
 from ramlab.guest.harness import MIB, PAGE
 from ramlab.pytest_vm import vm
 
-F_SETPIPE_SZ = 1031
 SO_SNDBUFFORCE = 32
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
@@ -26,18 +24,6 @@ pytestmark = vm(mem="2G", disk="1G", append="ramslice=32M", fresh=True)
 
 def setUpModule():
     prepare()
-
-
-def fill_pipes(case, mib):
-    """Pipes keep their data in pages that can be neither reclaimed nor moved, until the test ends.
-    """
-    block = bytes(MIB)
-    for _ in range(mib):
-        out, into = os.pipe2(os.O_NONBLOCK)
-        case.addCleanup(os.close, out)
-        case.addCleanup(os.close, into)
-        fcntl.fcntl(into, F_SETPIPE_SZ, MIB)
-        case.assertEqual(os.write(into, block), MIB)
 
 
 class TrieTest(DemandTest):
@@ -84,7 +70,7 @@ class KernelDemand(TrieTest):
             os.close(fd)
 
     def test_kernel_pages(self):
-        fill_pipes(self, self.burst)
+        self.enterContext(pinned_memory.full_pipes(self.burst))
         self.assert_served_by_waking()
 
     def test_slab_objects(self):
@@ -123,7 +109,7 @@ class BesideCma(DemandTest):
         # All that kernel pages find awake, were nothing kept in reserve
         room = max(0, info.free_pages * PAGE // MIB - cma)
         self.begin()
-        fill_pipes(self, room + beyond)
+        self.enterContext(pinned_memory.full_pipes(room + beyond))
         print(f"({room} MiB besides {cma}, {self.woken()} woken) ", end="", flush=True)
         self.assertGreaterEqual(self.woken(), beyond // 32)
         self.assertEqual(self.moved(), {})

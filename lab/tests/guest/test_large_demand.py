@@ -76,15 +76,21 @@ class Scattered(DemandTest):
         self.assertEqual(self.moved(["allocstall_normal", "allocstall_dma32", "pswpout"]), {})
 
     def test_huge_pages_that_are_merely_welcome_never_wait(self):
-        """At least 99 of 100 where slices wake at once. Where that sleeps, as the driver does and
-        each change of the kernel's map, a thread wakes them ahead of need, as far as the host lets
-        it run: without waking ahead, 58 of 100 were had.
+        """At least 99 of 100 where slices wake at once, 90 where that sleeps: as the driver does,
+        and each change of the kernel's map. There a thread wakes them ahead of need, if the host
+        lets it run: it has three tries. Without waking ahead, 58 of 100 were had.
         """
-        had, missed = self.huge("never")
-        share = had / (had + missed)
-        print(f"({had} huge pages, {missed} faults without) ", end="", flush=True)
-        self.assertGreaterEqual(share, 0.75 if self.sleeping or self.strict else 0.99)
-        self.assertEqual(self.moved(), {})
+        enough = 0.9 if self.sleeping or self.strict else 0.99
+        for _ in range(3 if self.sleeping or self.strict else 1):
+            offline = len(harness.ids(self.device, dev.OFFLINE))
+            self.device.request("offline_free", max_slices=NR_OFF - offline or 1)
+            had, missed = self.huge("never")
+            share = had / (had + missed)
+            print(f"({had} huge pages, {missed} faults without) ", end="", flush=True)
+            self.assertEqual(self.moved(), {})
+            if share >= enough:
+                break
+        self.assertGreaterEqual(share, enough)
 
 
 class ScatteredAndSleeping(Scattered):
