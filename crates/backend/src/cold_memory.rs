@@ -115,15 +115,6 @@ fn check_multiple(size: Bytes, unit: Bytes) -> Result<(), ColdError> {
     Err(ColdError::NoMultiple { size, unit, lower: Bytes(size.0 - rest) })
 }
 
-/// A size as it can be typed: `1152M`.
-fn exact(size: Bytes) -> String {
-    let steps = (size.0.trailing_zeros() / 10).min(4);
-    if size.0 == 0 || steps == 0 {
-        return size.0.to_string();
-    }
-    format!("{}{}", size.0 >> (10 * steps), ["", "K", "M", "G", "T"][steps as usize])
-}
-
 /// What the kernel's errno means for a change of a size; all is as before.
 fn why_kept(errno: Errno) -> Option<&'static str> {
     Some(match errno {
@@ -140,6 +131,7 @@ fn why_kept(errno: Errno) -> Option<&'static str> {
         Errno::INVAL | Errno::RANGE | Errno::NODEV => {
             "its limits have changed meanwhile; look at `ramslice cold`, and try again"
         }
+        Errno::PERM => "something that listens to memory hotplug does not allow it",
         _ => return None,
     })
 }
@@ -165,7 +157,8 @@ pub enum ColdError {
     /// Not a multiple of the unit.
     #[error(
         "a size of {} is no multiple of {}: write {} or {}",
-        exact(*.size), exact(*.unit), exact(*.lower), exact(Bytes(.lower.0.saturating_add(.unit.0)))
+        .size.typed(), .unit.typed(), .lower.typed(),
+        Bytes(.lower.0.saturating_add(.unit.0)).typed()
     )]
     NoMultiple {
         /// What was asked for.
@@ -178,7 +171,7 @@ pub enum ColdError {
     /// More than three quarters.
     #[error(
         "{} of cold memory is too much for node {node}: at most {}",
-        exact(*.size), exact(*.most)
+        .size.typed(), .most.typed()
     )]
     TooMuch {
         /// What was asked for.
@@ -411,8 +404,14 @@ mod tests {
         let cold = ColdMemory::under(root.path());
         let state = cold.look().unwrap();
         let refused = |node, size| cold.resize(&state, node, Bytes(size)).unwrap_err().to_string();
-        assert_eq!(refused(0, 100 << 20), "a size of 100M is no multiple of 128M: write 0 or 128M");
-        assert_eq!(refused(0, 2 << 30), "2G of cold memory is too much for node 0: at most 1536M");
+        assert_eq!(
+            refused(0, 100 << 20),
+            "a size of 100MiB is no multiple of 128MiB: write 0 or 128MiB"
+        );
+        assert_eq!(
+            refused(0, 2 << 30),
+            "2GiB of cold memory is too much for node 0: at most 1536MiB"
+        );
         assert_eq!(refused(3, 0), "node 3 has no cold memory: nodes that have are 0");
         assert_eq!(cold.size(0), Some(Bytes(256 << 20)));
         cold.resize(&state, 0, Bytes(512 << 20)).unwrap();
@@ -433,8 +432,11 @@ mod tests {
         let part = Bytes(512 << 20);
         assert_eq!(state.parts(Bytes(1 << 30)).unwrap(), [(0, part), (1, part)]);
         let refused = |mib: u64| state.parts(Bytes(mib << 20)).unwrap_err().to_string();
-        assert_eq!(refused(640), "a size of 640M is no multiple of 256M: write 512M or 768M");
-        assert_eq!(refused(4096), "2G of cold memory is too much for node 0: at most 1G");
+        assert_eq!(
+            refused(640),
+            "a size of 640MiB is no multiple of 256MiB: write 512MiB or 768MiB"
+        );
+        assert_eq!(refused(4096), "2GiB of cold memory is too much for node 0: at most 1GiB");
     }
 
     #[test]
@@ -449,6 +451,7 @@ mod tests {
             Errno::INVAL,
             Errno::RANGE,
             Errno::NODEV,
+            Errno::PERM,
         ] {
             assert!(why_kept(errno).is_some(), "{errno}");
         }

@@ -139,10 +139,14 @@ fn resize_all(
     deadline: Option<Duration>,
     silent: bool,
 ) -> Result<()> {
-    let usual = cold.deadline()?;
-    if let Some(deadline) = deadline {
-        cold.set_deadline(deadline)?;
-    }
+    let usual = match deadline {
+        Some(deadline) => {
+            let usual = cold.deadline()?;
+            cold.set_deadline(deadline)?;
+            Some(usual)
+        }
+        None => None,
+    };
     let result = parts.iter().enumerate().try_for_each(|(at, &(node, size))| {
         resize(cold, state, node, size, silent).inspect_err(|_| {
             for &(done, _) in &parts[..at] {
@@ -153,7 +157,7 @@ fn resize_all(
             }
         })
     });
-    if deadline.is_some() {
+    if let Some(usual) = usual {
         cold.set_deadline(usual)?;
     }
     result
