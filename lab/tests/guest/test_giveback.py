@@ -123,7 +123,7 @@ class ByDaemon(GivebackTest):
         self.assertLess(self.held_bytes() // MIB, 600)
         self.serve(400)
         given = self.daemon.until(lambda: (self.daemon.status() or {}).get("given_back"))
-        self.assertRegex(given["sentence"], r"^gave back [0-9.]+ GiB for [0-9.]+ hours ")
+        self.assertRegex(given["sentence"], r"^gave back [0-9.]+ GiB for [0-9.]+ (s|minutes) \(")
         self.assertEqual(self.daemon.end(), 0)
         self.assertIn("gave back ", self.daemon.log())
 
