@@ -129,7 +129,6 @@ impl GivebackStatement {
     }
 
     fn words(&self, tally: &EnergyTally, simulated: bool) -> String {
-        let hours = self.seconds.0 / SECONDS_PER_HOUR;
         let mean = if self.seconds.0 > 0.0 {
             f64::midpoint(self.given_back_gib_seconds.low().0, self.given_back_gib_seconds.high().0)
                 / self.seconds.0
@@ -137,11 +136,11 @@ impl GivebackStatement {
             0.0
         };
         let verb = if simulated { "would have given back" } else { "gave back" };
-        let gib_hours = mean * hours;
+        let gib_hours = mean * self.seconds.0 / SECONDS_PER_HOUR;
         let mut text = format!(
-            "{verb} {} GiB for {} hours ({} GiB h)",
+            "{verb} {} GiB for {} ({} GiB h)",
             digits(mean),
-            digits(hours),
+            span(self.seconds),
             digits(gib_hours)
         );
         match &self.balance {
@@ -165,6 +164,16 @@ impl GivebackStatement {
         }
         text
     }
+}
+
+/// A time in the unit that suits it.
+fn span(time: Seconds) -> String {
+    let (length, unit) = match time.0 {
+        seconds if seconds < 60.0 => (seconds, "s"),
+        seconds if seconds < SECONDS_PER_HOUR => (seconds / 60.0, "minutes"),
+        seconds => (seconds / SECONDS_PER_HOUR, "hours"),
+    };
+    format!("{} {unit}", digits(length))
 }
 
 /// Both ends, or one number.
@@ -224,7 +233,7 @@ mod tests {
         assert!(near(costs[2], (0.0, 0.0253)), "{costs:?}");
         assert_eq!(
             statement.sentence,
-            "would have given back 2.00 GiB for 0.500 hours (1.00 GiB h) at a cost of 0.003 to \
+            "would have given back 2.00 GiB for 30.0 minutes (1.00 GiB h) at a cost of 0.003 to \
              0.028 GiB h"
         );
     }
@@ -243,7 +252,7 @@ mod tests {
         let sentence = statement(Some(&profile), false).sentence;
         assert!(
             sentence
-                .starts_with("gave back 2.00 GiB for 0.500 hours (1.00 GiB h), worth 0.005 EUR"),
+                .starts_with("gave back 2.00 GiB for 30.0 minutes (1.00 GiB h), worth 0.005 EUR"),
             "{sentence}"
         );
         assert!(sentence.ends_with(" at a cost of 0.003 to 0.028 EUR"), "{sentence}");
