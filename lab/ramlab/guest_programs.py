@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Compiles the C programs that guests run, of lab/guest, into the cache, and prints their folder.
 
+What libcold makes for native guests goes into its folder libcold.
+
 Usage: ramlab guest-programs [--arch arm64]
 """
 
@@ -32,7 +34,20 @@ def build(arch=NATIVE):
         fresh = program.with_name(f"{program.name}.{os.getpid()}")
         run([f"{arch.compiler}gcc", *FLAGS, "-o", fresh, source, "-lm"])
         fresh.rename(program)
+    if arch.is_native:
+        build_cold_library()
     return folder(arch)
+
+
+def build_cold_library():
+    """libramslice-cold, with its test and example, each of which appears at once as well."""
+    made = folder() / "libcold"
+    fresh = made.with_name(f"{made.name}.{os.getpid()}")
+    run(["make", "--silent", "-C", ROOT / "libcold", f"BUILD={fresh}"])
+    made.mkdir(exist_ok=True)
+    for path in fresh.iterdir():
+        path.replace(made / path.name)
+    fresh.rmdir()
 
 
 def main():

@@ -8,6 +8,7 @@
 //! confined to [`sys`].
 
 mod cold_memory;
+mod cold_preference;
 mod error;
 mod guest_memory;
 mod hotplug;
@@ -20,6 +21,7 @@ pub mod sys;
 mod whatif;
 
 pub use cold_memory::{ColdError, ColdMemory, ColdMode, ColdNode, ColdState};
+pub use cold_preference::{ColdPreference, ColdSource, PreferenceError};
 pub use error::{FileAccess, KernelError, ReplayError};
 pub use guest_memory::{GuestMemory, GuestMemoryUse, ReclaimError};
 #[cfg(any(test, feature = "fake"))]

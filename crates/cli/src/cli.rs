@@ -10,7 +10,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::args::GlobalOptions;
 use crate::commands::{
     census, cold, compact, completions, doctor, energy, explain, giveback, guard, man, map,
-    offline, online, slices, status, top,
+    offline, online, run, slices, status, top,
 };
 use crate::context::CommandContext;
 use crate::exit::ExitStatus;
@@ -105,6 +105,8 @@ enum OperatorCommand {
     Giveback(giveback::GivebackArgs),
     /// Show cold memory, size it, or say who gets it
     Cold(cold::ColdArgs),
+    /// Run a program whose memory goes into cold memory
+    Run(run::RunArgs),
     /// On a stock kernel: wake slices when memory runs short
     Guard(guard::GuardArgs),
     /// Show live what slices do, and why
@@ -171,6 +173,7 @@ fn run(
         OperatorCommand::Compact(args) => compact::run(&args, context, out),
         OperatorCommand::Giveback(args) => giveback::run(&args, context, out),
         OperatorCommand::Cold(args) => cold::run(&args, context, out),
+        OperatorCommand::Run(args) => run::run(&args, context),
         OperatorCommand::Guard(args) => guard::run(&args, context, out),
         OperatorCommand::Top(args) => top::run(&args, context, out),
         OperatorCommand::Energy(args) => energy::run(&args, context, out),

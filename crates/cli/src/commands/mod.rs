@@ -13,6 +13,7 @@ pub mod man;
 pub mod map;
 pub(crate) mod offline;
 pub(crate) mod online;
+pub(crate) mod run;
 pub mod slices;
 pub mod status;
 pub mod top;
