@@ -8,7 +8,9 @@
 //! confined to [`sys`].
 
 mod cold_memory;
+mod cold_nodes;
 mod cold_preference;
+mod damon;
 mod error;
 mod guest_memory;
 mod hotplug;
@@ -21,7 +23,11 @@ pub mod sys;
 mod whatif;
 
 pub use cold_memory::{ColdError, ColdMemory, ColdMode, ColdNode, ColdState};
+pub use cold_nodes::{ColdNodes, ColdPair, NodeMemory};
 pub use cold_preference::{ColdPreference, ColdSource, PreferenceError};
+pub use damon::{
+    AccessSampling, DamonError, DamonFiles, KdamondPlan, MigrateAction, MigrateScheme, SchemeStats,
+};
 pub use error::{FileAccess, KernelError, ReplayError};
 pub use guest_memory::{GuestMemory, GuestMemoryUse, ReclaimError};
 #[cfg(any(test, feature = "fake"))]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use ramslice_backend::ProcessorKind;
 use ramslice_energy::{
@@ -11,7 +12,7 @@ use ramslice_energy::{
     Interval, PowerGranule, SampleClock, StatementSettings, TimeFactor, WorthProfile, builtin_text,
     worth_profile_names,
 };
-use ramslice_policy::SliceEconomics;
+use ramslice_policy::{RestEconomics, SliceEconomics};
 use ramslice_types::{BackendInfo, Bytes, Joules, Price, PriceParameter};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -182,6 +183,15 @@ impl EnergyPlan {
         SliceEconomics::new(&self.state, machine, slice, page)
             .map(|economics| economics.switched_as_one(self.granule(slice).bytes(), slice))
             .map_err(|error| format!("{}: {error}", self.profile.file))
+    }
+
+    /// How long a page must rest until moving it there and back has paid, and by what figures.
+    pub(crate) fn rest_break_even(&self, page: Bytes) -> Result<(Duration, String), String> {
+        let clock = self.clock().ok_or(
+            "this machine's seconds are not real ones: set energy.time_factor to how slow it is",
+        )?;
+        let economics = RestEconomics::new(&self.profile, page)?.by(&clock);
+        Ok((economics.break_even(), format!("{}/{}", self.profile.name, economics.state)))
     }
 
     /// The profile and its state, to show and to check whether what was learned still fits.

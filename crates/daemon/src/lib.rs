@@ -12,6 +12,7 @@
 //!  |   |- wake_attribution  what woke slices
 //!  |   `- price_watch       whether the kernel's prices hold, by what requests took
 //!  |- guard_thread    wakes slices on a stock kernel when memory runs short
+//!  |- cold_automatic  sets up DAMON, which moves idle pages to cold nodes and back
 //!  |- persisted_state what is saved across restarts
 //!  |- metrics         OpenMetrics, served by metrics_server
 //!  `- status          /run/ramslice/status.json, for people and `ramslice top`
@@ -22,6 +23,7 @@
 
 pub mod args;
 pub mod clock;
+pub mod cold_automatic;
 pub mod energy_ledger;
 pub mod engine;
 mod failure_reasons;
@@ -38,6 +40,7 @@ pub mod persisted_state;
 pub mod pressure_trigger;
 pub mod price_watch;
 pub mod settings;
+mod settings_cold;
 pub mod settings_files;
 mod settings_schema;
 pub mod signals;

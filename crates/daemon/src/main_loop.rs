@@ -2,6 +2,7 @@
 //! systemd,
 //! the saved state and the status up to date. No other part of the daemon waits.
 
+mod cold;
 mod upkeep;
 
 use std::fs;
@@ -19,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{debug, error, info, warn};
 
 use crate::clock::PolicyClock;
+use crate::cold_automatic::{self, ColdThread};
 use crate::engine::DecisionEngine;
 use crate::guard_thread::GuardThread;
 use crate::host_files::HostFiles;
@@ -74,6 +76,8 @@ struct MainLoop<'a> {
     reopen_pending: bool,
     guard: Option<GuardThread>,
     trigger: Option<PressureTrigger>,
+    /// Moves idle memory to cold nodes and back, if the settings ask for it.
+    cold: Option<ColdThread>,
     /// Why the kernel does not report tasks that wait for memory, if the settings ask for it.
     pressure_error: Option<String>,
     metrics_server: Option<MetricsServer>,
@@ -167,6 +171,13 @@ pub fn wake_left_offline(
             None
         }
     };
+    if options.host.vmstat.is_some() {
+        cold_automatic::remove_left_behind(
+            Path::new("/"),
+            &options.runtime_dir,
+            &options.host.boot,
+        );
+    }
     let mut daemon =
         MainLoop::new(options, DaemonSettings::defaults(), opener, clock, SignalFlags::install()?);
     let earlier_wake_pending = daemon.earlier_wake_pending;
@@ -241,6 +252,7 @@ impl<'a> MainLoop<'a> {
             reopen_pending: false,
             guard: None,
             trigger: None,
+            cold: None,
             pressure_error: None,
             metrics_server: None,
             listen_failed: false,
@@ -359,6 +371,7 @@ impl MainLoop<'_> {
         if self.trigger.is_none() {
             self.watch_pressure();
         }
+        self.steer_cold();
         self.offer_prices();
         self.save_if_due();
         self.report_status();

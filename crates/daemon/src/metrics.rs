@@ -5,6 +5,7 @@
 //! a single figure would hide its uncertainty. Dashboard and alert rules are tested against these
 //! names.
 
+mod cold_metrics;
 mod initial_labels;
 mod registration;
 mod reported_memory;
@@ -34,6 +35,7 @@ use crate::mode::DaemonMode;
 use crate::status::PriceStatus;
 use crate::wake_attribution::WakeReason;
 
+use self::cold_metrics::ColdMetrics;
 use self::reported_memory::ReportedMemory;
 
 pub use initial_labels::KINDS;
@@ -95,6 +97,7 @@ pub struct DaemonMetrics {
     forecast_bias: Family<ZoneLabels, FloatGauge>,
     forecast_checked: Family<ZoneLabels, Gauge>,
     stalls: Counter,
+    cold: ColdMetrics,
     is_paused: Gauge,
     power_driver: Family<MetricLabels, Gauge>,
     guard_active: Family<MetricLabels, Gauge>,

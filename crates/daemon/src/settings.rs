@@ -16,9 +16,12 @@ use toml::Spanned;
 
 use crate::energy_ledger::{EnergyPlanError, SwitchUnit};
 use crate::mode::DaemonMode;
+use crate::settings_cold::RawCold;
 use crate::settings_files::{SettingsFile, merged_text, read_files};
 use crate::settings_schema::{allowed, limits};
 use crate::worth_plan::{PowerSettings, WorthPlan};
+
+pub use crate::settings_cold::ColdSettings;
 
 /// The settings file.
 pub const PATH: &str = "/etc/ramslice/ramsliced.toml";
@@ -157,6 +160,8 @@ pub struct DaemonSettings {
     pub max_slices: Option<u32>,
     /// When tasks wait for memory.
     pub pressure: PressureSettings,
+    /// What moves by itself to memory for what is rarely used, and back.
+    pub cold: ColdSettings,
     /// The state is saved at least this often.
     pub save: Duration,
     /// The largest share of one CPU for reading pages on a stock kernel.
@@ -195,6 +200,8 @@ struct RawSettings {
     requests: RawRequests,
     #[serde(default)]
     pressure: RawPressure,
+    #[serde(default)]
+    cold: RawCold,
     #[serde(default)]
     state: RawState,
     #[serde(default)]
@@ -256,19 +263,19 @@ struct RawMetrics {
 }
 
 /// The faults found so far.
-struct SettingsChecks<'a> {
+pub(crate) struct SettingsChecks<'a> {
     text: &'a str,
     faults: Vec<SettingsFault>,
 }
 
 impl SettingsChecks<'_> {
-    fn add_fault(&mut self, span: Option<Range<usize>>, message: impl Into<String>) {
+    pub(crate) fn add_fault(&mut self, span: Option<Range<usize>>, message: impl Into<String>) {
         let found = fault_at(self.text, span, message.into());
         self.faults.push(found);
     }
 
     /// The value if it is within the limits, otherwise the default.
-    fn number<T: Into<f64> + fmt::Display + Copy>(
+    pub(crate) fn number<T: Into<f64> + fmt::Display + Copy>(
         &mut self,
         name: &str,
         value: Option<Spanned<T>>,
@@ -415,6 +422,7 @@ impl DaemonSettings {
         let pause = checks.number("pressure.pause_seconds", raw.pressure.pause_seconds, 120.0);
         let save = checks.number("state.save_seconds", raw.state.save_seconds, 300.0);
         let look_share = checks.number("stock.look_share", raw.stock.look_share, 0.002);
+        let cold = raw.cold.check(&mut checks);
         let worth = worth(&raw.energy, &mut checks);
         let listen = listen(raw.metrics.listen.as_ref(), &mut checks);
         let Some(worth) = worth.filter(|_| checks.faults.is_empty()) else {
@@ -434,6 +442,7 @@ impl DaemonSettings {
                 window: Duration::from_millis(window.into()),
                 pause: Duration::from_secs_f64(pause),
             },
+            cold,
             save: Duration::from_secs_f64(save),
             look_share,
             on_stop: raw.stop.slices,

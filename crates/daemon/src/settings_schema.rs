@@ -3,13 +3,15 @@
 use ramslice_policy::settings;
 
 /// Numbers: the smallest, the largest, and whether they must be whole.
-const NUMBERS: [(&str, f64, f64, bool); 8] = [
+const NUMBERS: [(&str, f64, f64, bool); 10] = [
     ("period_seconds", 0.05, 3600.0, false),
     ("requests.deadline_seconds", 0.1, 60.0, false),
     ("requests.max_slices", 1.0, 1_048_576.0, true),
     ("pressure.stall_ms", 0.0, 10_000.0, true),
     ("pressure.window_ms", 500.0, 10_000.0, true),
     ("pressure.pause_seconds", 0.0, 86_400.0, false),
+    ("cold.in_use", 0.01, 1.0, false),
+    ("cold.cpu_share", 0.001, 1.0, false),
     ("state.save_seconds", 0.0, 86_400.0, false),
     ("stock.look_share", 0.0001, 0.5, false),
 ];
@@ -29,7 +31,7 @@ pub(crate) fn allowed(name: &str) -> Option<String> {
     let words = match name {
         "mode" => "\"observe\", \"on\" or \"off\"",
         "backend" => "\"auto\", \"kernel\" or \"stock\"",
-        "energy" | "requests" | "pressure" | "state" | "stock" | "stop" | "metrics" => {
+        "energy" | "requests" | "pressure" | "cold" | "state" | "stock" | "stop" | "metrics" => {
             return Some(format!("a table, which begins with [{name}]"));
         }
         "energy.profile" => {
@@ -40,6 +42,10 @@ pub(crate) fn allowed(name: &str) -> Option<String> {
         "energy.state" => "the name of a power state, as in \"parc\"",
         "energy.granularity" => "a size, as in \"64MiB\", or \"slice\"",
         "energy.time_factor" => "a number or a range between quotes: \"15\" or \"12..18\"",
+        "cold.automatic" => "true or false",
+        "cold.idle" => "a time of at least 100ms, as in \"30s\" or \"2min\"",
+        "cold.rate" => "a size of at least 4KiB, for each second, as in \"16MiB\"",
+        "cold.except" => "paths of control groups, as in [\"/system.slice/a.service\"]",
         "stop.slices" => "\"auto\", \"leave\" or \"wake\"",
         "metrics.listen" => "an address and a port, as in \"127.0.0.1:9750\", or \"off\"",
         _ => return settings::allowed(name),

@@ -13,6 +13,7 @@ use ramslice_policy::DemandForecast;
 use ramslice_types::{Pages, Price, PriceParameter, SliceId};
 use serde::Serialize;
 
+use crate::cold_automatic::ColdStatus;
 use crate::energy_ledger::EarnedJoules;
 use crate::mode::DaemonMode;
 use crate::persisted_state;
@@ -58,6 +59,8 @@ pub struct DaemonStatus {
     pub zones: Vec<ZoneStatus>,
     /// Whether the kernel's prices hold.
     pub prices: PriceStatus,
+    /// What moves by itself to memory for what is rarely used.
+    pub cold: ColdStatus,
     /// Mode on: what was earned. Absent if this machine's seconds are not real ones.
     pub earned: Option<EarnedJoules>,
     /// Modes on and observe: the most that the governor can have lost, or would have put at risk,

@@ -1,6 +1,8 @@
 //! What offline slices are worth: joules by a profile of DRAM, GiB hours or money by a profile of
 //! memory that is given to the host, or unknown.
 
+use std::time::Duration;
+
 use ramslice_energy::{
     EnergyTally, GivebackProfile, GivebackStatement, GivebackStatementSettings, Interval,
     TimeFactor, WorthProfile, WorthUnit,
@@ -91,6 +93,21 @@ impl WorthPlan {
                 .map(Some)
                 .map_err(|error| format!("{}: {error}", plan.profile.file)),
             Self::Unknown => Ok(None),
+        }
+    }
+
+    /// How long a page must rest until moving it there and back has paid, and by what figures.
+    ///
+    /// # Errors
+    /// Why that is not known, as a sentence.
+    pub fn rest_break_even(&self, page: Bytes) -> Result<(Duration, String), String> {
+        match self {
+            Self::Power(plan) => plan.rest_break_even(page),
+            Self::Giveback(plan) => Err(format!(
+                "the profile {} is about memory that is given back, not about rest",
+                plan.profile.name
+            )),
+            Self::Unknown => Err("there is no profile".to_owned()),
         }
     }
 

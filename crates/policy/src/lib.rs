@@ -10,6 +10,7 @@
 mod any_policy;
 pub mod bench;
 pub mod clairvoyant;
+mod cold_steering;
 mod config;
 mod decision;
 mod decision_reason;
@@ -22,12 +23,16 @@ mod never;
 mod observation;
 mod periodic;
 mod repair;
+mod rest_economics;
 mod threshold;
 mod toml_text;
 mod tuning;
 mod watermarks;
 
 pub use any_policy::{AnyPolicy, RestoreError, STATE_VERSION, SavedPolicy};
+pub use cold_steering::{
+    ColdLimits, ColdPairView, ColdPause, ColdPlan, ColdRates, ColdSteering, ColdView,
+};
 pub use config::{PolicyConfig, PolicyConfigError, PolicyKind, UnknownPolicy};
 pub use decision::{DemandForecast, Policy, PolicyDecision};
 pub use decision_reason::DecisionReason;
@@ -41,6 +46,7 @@ pub use observation::{
 };
 pub use periodic::PeriodicPolicy;
 pub use repair::RepairPolicy;
+pub use rest_economics::RestEconomics;
 pub use threshold::ThresholdPolicy;
 pub use tuning::{TunedWatermarks, tune};
 pub use watermarks::WatermarksPolicy;

@@ -6,6 +6,7 @@ use ramslice_policy::{GovernorPolicy, PolicyKind};
 use ramslice_types::Worth;
 
 use super::{BoundMachine, DecisionEngine};
+use crate::cold_automatic::{ColdFigures, ColdStatus};
 use crate::metrics::time_of_day;
 use crate::status::{self, DaemonStatus, MachineStatus, WouldEarn};
 use crate::worth_plan::GivenBack;
@@ -65,7 +66,20 @@ impl DecisionEngine {
         notes
     }
 
-    /// The status. `next` is the time until the next step.
+    /// What decisions on idle memory rest on.
+    pub(crate) fn cold_figures(&self) -> ColdFigures {
+        let Some(bound) = &self.bound_machine else {
+            let why = "the machine was not read so far".to_owned();
+            return ColdFigures { break_even: Err(why), slice_break_even: None };
+        };
+        let slice = bound.economics.as_ref().map(|economics| economics.break_even_of_emptying().0);
+        ColdFigures {
+            break_even: self.settings.worth.rest_break_even(bound.info.page_bytes),
+            slice_break_even: slice.and_then(|time| Duration::try_from_secs_f64(time).ok()),
+        }
+    }
+
+    /// The status. `next` is the time until the next step; the main loop fills in `cold`.
     pub fn status(&self, next: Duration) -> DaemonStatus {
         let (settings, plan) = (&self.settings, &self.settings.worth);
         let bound = self.bound_machine.as_ref();
@@ -122,6 +136,7 @@ impl DecisionEngine {
             notes: bound.map_or_else(Vec::new, |bound| self.notes(bound)),
             zones: self.decisions.iter().map(|done| done.zone.clone()).collect(),
             prices: self.prices.status(),
+            cold: ColdStatus::off("cold.automatic is false"),
             earned,
             loss_cap_joules: self.loss_cap_joules(),
             would_earn,

@@ -15,7 +15,7 @@ use crate::persisted_state::{self, PersistedState};
 use crate::pressure_trigger::PressureTrigger;
 use crate::price_watch::{self, PriceOffer};
 use crate::settings::{DaemonSettings, OnStop};
-use crate::status;
+use crate::status::{self, DaemonStatus};
 use crate::systemd;
 
 impl MainLoop<'_> {
@@ -210,7 +210,8 @@ impl MainLoop<'_> {
     /// Writes the status file, and sends a sentence to systemd.
     pub(super) fn report_status(&mut self) {
         let next = self.next_step.saturating_duration_since(Instant::now());
-        let result = self.engine.status(next).write(&self.options.runtime_dir);
+        let status = DaemonStatus { cold: self.cold_status(), ..self.engine.status(next) };
+        let result = status.write(&self.options.runtime_dir);
         if let (Err(error), false) = (&result, self.status_failed) {
             warn!(
                 "the status cannot be written to {}: {error}",
@@ -241,6 +242,8 @@ impl MainLoop<'_> {
             self.wake_all(WAKE_AT_STOP);
         }
         self.guard = None;
+        // Removes its kdamonds.
+        self.cold = None;
         self.save(if wakes { self.wake_pending } else { self.earlier_wake_pending || on });
         // A reader would take it for current.
         let _ = fs::remove_file(self.options.runtime_dir.join(status::FILE));

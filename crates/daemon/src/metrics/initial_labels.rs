@@ -5,6 +5,7 @@ use prometheus_client::metrics::family::Family;
 use ramslice_types::{BackendErrorKind, Reason, RequestOp, SliceId};
 
 use super::{DaemonMetrics, MetricLabels, kind};
+use crate::cold_automatic::ColdWord;
 use crate::mode::DaemonMode;
 use crate::wake_attribution::WakeReason;
 
@@ -41,6 +42,7 @@ impl DaemonMetrics {
             let labels = labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
             drop(family.get_or_create(&labels));
         };
+        self.cold.set_state(ColdWord::Off);
         for mode in DaemonMode::ALL {
             let mode = ("mode", mode.name());
             for family in [&self.offlined_slices, &self.migrated_pages, &self.dropped_pages] {

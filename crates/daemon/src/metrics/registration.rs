@@ -7,7 +7,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{DaemonMetrics, FloatGauge, ReportedMemory, seconds, tenths};
+use super::{ColdMetrics, DaemonMetrics, FloatGauge, ReportedMemory, seconds, tenths};
 
 impl DaemonMetrics {
     /// Registers all metrics, at 0.
@@ -196,6 +196,34 @@ impl DaemonMetrics {
                 "pressure_stalls",
                 "How often tasks waited for memory longer than the settings allow"
             ),
+            cold: ColdMetrics {
+                state: metric!(
+                    "cold_state",
+                    "1 for the state of what moves by itself to cold nodes and back: off, running, \
+                     paused-full, paused-cpu, refused or not-available"
+                ),
+                moved: metric!(
+                    "cold_moved_bytes",
+                    "What moved by itself, by node and direction: to-cold or back"
+                ),
+                rate: metric!(
+                    "cold_rate_limit_bytes",
+                    "The most that is tried in a second, by node and direction; absent while \
+                     nothing is watched"
+                ),
+                idle: metric!(
+                    "cold_idle",
+                    "Memory moves that was not accessed for this long",
+                    Family::default(),
+                    Unit::Seconds
+                ),
+                kdamond_cpu: metric!(
+                    "cold_kdamond_cpu",
+                    "The share of one CPU that kdamonds took when it was last measured",
+                    Family::default(),
+                    other("ratio")
+                ),
+            },
             is_paused: metric!(
                 "paused",
                 "1 while nothing goes offline because tasks waited for memory, or slices woke \

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use ramslice_energy::{Interval, range};
-use ramslice_types::Joules;
+use ramslice_types::{Bytes, Joules};
 use serde::{Deserialize, Serialize};
 
 use crate::render::short_time;
@@ -74,6 +74,44 @@ pub(super) struct DaemonStatusFile {
     /// The same of mode observe.
     #[serde(default)]
     would_give_back: Option<GivenBackWords>,
+    /// What moves by itself to cold nodes; older daemons have none.
+    #[serde(default)]
+    cold: Option<ColdSummary>,
+}
+
+/// What moves by itself to cold nodes.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+struct ColdSummary {
+    state: String,
+    why: String,
+    #[serde(default)]
+    nodes: Vec<ColdNodeSummary>,
+}
+
+/// What has moved between a node and its cold node.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+struct ColdNodeSummary {
+    to_cold_bytes_per_second: Option<Bytes>,
+    moved_to_cold_bytes: Bytes,
+    moved_back_bytes: Bytes,
+}
+
+impl ColdSummary {
+    /// A sentence; none if nothing is to move.
+    fn words(&self) -> Option<String> {
+        if self.state == "off" {
+            return None;
+        }
+        let sum = |of: fn(&ColdNodeSummary) -> Bytes| self.nodes.iter().map(of).sum::<Bytes>();
+        let (there, back) =
+            (sum(|node| node.moved_to_cold_bytes), sum(|node| node.moved_back_bytes));
+        let rate = sum(|node| node.to_cold_bytes_per_second.unwrap_or_default());
+        let rate = if rate > Bytes::ZERO { format!(" at {rate}/s at most") } else { String::new() };
+        Some(format!(
+            "cold memory ({}): {}{rate}; so far {there} there and {back} back",
+            self.state, self.why
+        ))
+    }
 }
 
 /// Whether the daemon sees the machine.
@@ -257,6 +295,7 @@ impl DaemonStatusFile {
                 if self.mode == "observe" { "would have put at risk" } else { "can have lost" };
             words.push(format!("{may} {} at most", range(Interval::exactly(Joules(cap)))));
         }
+        words.extend(self.cold.as_ref().and_then(ColdSummary::words));
         words
     }
 }
@@ -318,6 +357,24 @@ pub(super) mod tests {
             words.notes,
             ["note: What is saved is a guess: the profile is of another machine."]
         );
+    }
+
+    #[test]
+    fn what_moves_by_itself_is_a_sentence_and_nothing_where_it_is_off() {
+        let details = |state: &str| {
+            let cold = format!(
+                r#"{{"state": "{state}", "why": "moves what is idle", "nodes": [
+                    {{"node": 0, "to_cold_bytes_per_second": 8388608, "room_bytes": 1,
+                      "moved_to_cold_bytes": 134217728, "moved_back_bytes": 1048576}}]}}"#
+            );
+            status(false, |status| status.cold = serde_json::from_str(&cold).unwrap()).details
+        };
+        assert_eq!(
+            details("running").last().unwrap(),
+            "cold memory (running): moves what is idle at 8 MiB/s at most; so far 128 MiB there \
+             and 1 MiB back"
+        );
+        assert_eq!(details("off"), status(false, |_| ()).details);
     }
 
     #[test]

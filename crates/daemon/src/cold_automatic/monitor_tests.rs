@@ -1,0 +1,269 @@
+//! Ticks over files as the kernel has them: what is set up, when it moves, and when it is removed.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ramslice_policy::ColdLimits;
+use ramslice_types::{Bytes, Ratio};
+
+use super::ColdRequest;
+use super::monitor::ColdMonitor;
+use super::ownership::KdamondOwnership;
+use super::report::{ColdStatus, ColdWord};
+use crate::settings::ColdSettings;
+
+const ADMIN: &str = "sys/kernel/mm/damon/admin/kdamonds";
+const NODES: &str = "sys/devices/system/node";
+
+/// A machine with CPUs on node 0 and none on node 1, and a daemon that looks at it each 10 s.
+struct TestHost {
+    root: tempfile::TempDir,
+    monitor: ColdMonitor,
+    request: ColdRequest,
+    now: Instant,
+}
+
+impl TestHost {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let request = ColdRequest {
+            settings: Ok(ColdSettings {
+                automatic: true,
+                limits: ColdLimits {
+                    idle: Duration::from_mins(2),
+                    in_use: Ratio(0.25),
+                    rate: Bytes(16 << 20),
+                    cpu_share: Ratio(0.01),
+                },
+                except: vec!["/kept".to_owned(), "/absent".to_owned()],
+            }),
+            backend: None,
+            break_even: Err("there is no profile".to_owned()),
+            slice_break_even: None,
+        };
+        let monitor = monitor(root.path());
+        let host = Self { root, monitor, request, now: Instant::now() };
+        for (name, text) in [("online", "0-1"), ("has_memory", "0-1"), ("has_cpu", "0")] {
+            host.put(&format!("{NODES}/{name}"), text);
+        }
+        host.put("sys/devices/system/memory/block_size_bytes", "8000000\n");
+        for node in 0..2 {
+            let folder = format!("{NODES}/node{node}");
+            host.put(&format!("{folder}/distance"), ["10 20", "20 10"][node]);
+            host.put(&format!("{folder}/memory{node}/state"), "online\n");
+            host.free(node, 512);
+        }
+        host.put(&format!("{ADMIN}/nr_kdamonds"), "0\n");
+        for (index, pid) in [(0, 100), (1, 101)] {
+            host.kdamond(index, pid);
+            host.cpu(pid, 0);
+        }
+        host.put("sys/fs/cgroup/kept/below/cgroup.procs", "");
+        host
+    }
+
+    fn kdamond(&self, index: usize, pid: u32) {
+        let context = format!("{ADMIN}/{index}/contexts/0");
+        self.put(&format!("{ADMIN}/{index}/state"), "off\n");
+        self.put(&format!("{ADMIN}/{index}/pid"), &format!("{pid}\n"));
+        self.put(&format!("{ADMIN}/{index}/contexts/nr_contexts"), "0\n");
+        self.put(&format!("{context}/avail_operations"), "vaddr\nfvaddr\npaddr\n");
+        for name in "operations monitoring_attrs/intervals/sample_us \
+            monitoring_attrs/intervals/aggr_us monitoring_attrs/intervals/update_us \
+            monitoring_attrs/nr_regions/min monitoring_attrs/nr_regions/max targets/nr_targets \
+            targets/0/regions/nr_regions targets/0/regions/0/start targets/0/regions/0/end \
+            schemes/nr_schemes schemes/0/action schemes/0/target_nid \
+            schemes/0/access_pattern/sz/min schemes/0/access_pattern/sz/max \
+            schemes/0/access_pattern/nr_accesses/min schemes/0/access_pattern/nr_accesses/max \
+            schemes/0/access_pattern/age/min schemes/0/access_pattern/age/max \
+            schemes/0/quotas/bytes schemes/0/quotas/ms schemes/0/quotas/reset_interval_ms \
+            schemes/0/quotas/weights/sz_permil schemes/0/quotas/weights/nr_accesses_permil \
+            schemes/0/quotas/weights/age_permil schemes/0/filters/nr_filters \
+            schemes/0/filters/0/type schemes/0/filters/0/matching schemes/0/filters/1/type \
+            schemes/0/filters/1/matching schemes/0/filters/1/memcg_path schemes/0/filters/2/type \
+            schemes/0/filters/2/matching schemes/0/filters/2/memcg_path schemes/0/stats/sz_tried \
+            schemes/0/stats/sz_applied schemes/0/stats/qt_exceeds"
+            .split_whitespace()
+        {
+            self.put(&format!("{context}/{name}"), "0\n");
+        }
+    }
+
+    fn put(&self, name: &str, text: &str) {
+        let path = self.root.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.root.path().join(ADMIN).join(name)).unwrap().trim().to_owned()
+    }
+
+    fn action(&self, index: usize) -> String {
+        self.text(&format!("{index}/contexts/0/schemes/0/action"))
+    }
+
+    /// What is free of 1 GiB.
+    fn free(&self, node: usize, mib: u64) {
+        let text = format!(
+            "Node {node} MemTotal: {} kB\nNode {node} MemFree: {} kB\n",
+            1 << 20,
+            mib << 10
+        );
+        self.put(&format!("{NODES}/node{node}/meminfo"), &text);
+    }
+
+    /// CPU time in seconds so far.
+    fn cpu(&self, pid: u32, seconds: u64) {
+        let ticks = seconds * rustix::param::clock_ticks_per_second();
+        let text = format!(
+            "{pid} (kdamond.0) S 2 0 0 0 -1 2129984 0 0 0 0 0 {ticks} 0 0 20 0 1 0 5000 0 0 \
+             18446744073709551615 0 0 0 0 0 0 0 2147483647 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+        );
+        self.put(&format!("proc/{pid}/stat"), &text);
+    }
+
+    fn tick(&mut self) -> ColdStatus {
+        self.now += Duration::from_secs(10);
+        self.monitor.tick(&self.request, self.now).0
+    }
+
+    /// Ticks after which it moves.
+    fn running() -> Self {
+        let mut host = Self::new();
+        host.tick();
+        assert_eq!(host.tick().state, ColdWord::Running);
+        host
+    }
+}
+
+fn monitor(root: &Path) -> ColdMonitor {
+    let runtime = root.join("run");
+    fs::create_dir_all(&runtime).unwrap();
+    ColdMonitor::new(root, KdamondOwnership::new(&runtime, "boot"))
+}
+
+#[test]
+fn it_counts_until_quotas_hold_and_then_moves() {
+    let mut host = TestHost::new();
+    let status = host.tick();
+    assert_eq!((status.state, host.text("nr_kdamonds").as_str()), (ColdWord::Running, "2"));
+    assert_eq!([host.action(0), host.action(1)], ["stat", "stat"]);
+    host.tick();
+    assert_eq!([host.action(0), host.action(1)], ["migrate_cold", "migrate_hot"]);
+    for (name, value) in [
+        ("0/contexts/0/schemes/0/target_nid", "1"),
+        ("0/contexts/0/targets/0/regions/0/end", "134217728"),
+        ("0/contexts/0/schemes/0/filters/nr_filters", "3"),
+        ("0/contexts/0/schemes/0/filters/2/memcg_path", "/kept/below"),
+        ("1/contexts/0/schemes/0/target_nid", "0"),
+        ("1/contexts/0/targets/0/regions/0/start", "134217728"),
+        ("1/contexts/0/schemes/0/access_pattern/nr_accesses/min", "5"),
+        ("1/contexts/0/schemes/0/filters/0/matching", "N"),
+    ] {
+        assert_eq!(host.text(name), value, "{name}");
+    }
+    assert_eq!(status.idle_basis.unwrap(), "cold.idle alone: there is no profile");
+}
+
+#[test]
+fn what_moved_is_counted_also_after_it_was_set_up_again() {
+    let mut host = TestHost::running();
+    let stats = format!("{ADMIN}/0/contexts/0/schemes/0/stats/sz_applied");
+    host.put(&stats, "8192\n");
+    assert_eq!(host.tick().nodes[0].moved_to_cold_bytes, Bytes(8192));
+    let wanted = host.request.settings.clone();
+    host.request.settings = Err("off".to_owned());
+    assert_eq!(host.tick().state, ColdWord::Off);
+    assert_eq!((host.text("nr_kdamonds").as_str(), host.text("0/state").as_str()), ("0", "off"));
+    host.request.settings = wanted;
+    assert_eq!(host.tick().nodes[0].moved_to_cold_bytes, Bytes(8192));
+    assert_eq!(host.tick().nodes[0].moved_to_cold_bytes, Bytes(16384));
+}
+
+#[test]
+fn a_full_node_takes_nothing_and_gives_back() {
+    let mut host = TestHost::running();
+    host.free(1, 20);
+    let status = host.tick();
+    assert_eq!(status.state, ColdWord::PausedFull);
+    assert_eq!([host.action(0), host.action(1)], ["stat", "migrate_hot"]);
+    host.free(1, 512);
+    assert_eq!(host.tick().state, ColdWord::Running);
+    assert_eq!(host.action(0), "migrate_cold");
+}
+
+#[test]
+fn too_much_cpu_time_stops_all_moves_and_at_last_the_kdamonds() {
+    let mut host = TestHost::running();
+    let mut words = Vec::new();
+    for seconds in 1..7 {
+        host.cpu(100, seconds);
+        words.push((host.tick().state, host.text("nr_kdamonds")));
+    }
+    assert_eq!(words[0], (ColdWord::PausedCpu, "2".to_owned()));
+    assert_eq!(words[5], (ColdWord::PausedCpu, "0".to_owned()));
+}
+
+#[test]
+fn without_a_measure_of_its_cpu_time_nothing_runs() {
+    let mut host = TestHost::new();
+    fs::remove_dir_all(host.root.path().join("proc")).unwrap();
+    let status = host.tick();
+    assert_eq!(status.state, ColdWord::NotAvailable);
+    assert!(status.why.contains("ProtectProc=default"), "{}", status.why);
+    assert_eq!(host.text("nr_kdamonds"), "0");
+}
+
+#[test]
+fn kdamonds_of_others_are_refused_and_tried_again_a_minute_later() {
+    let mut host = TestHost::new();
+    host.put(&format!("{ADMIN}/nr_kdamonds"), "1\n");
+    assert_eq!(host.tick().state, ColdWord::Refused);
+    assert_eq!(host.text("nr_kdamonds"), "1");
+    host.put(&format!("{ADMIN}/nr_kdamonds"), "0\n");
+    let words: Vec<ColdWord> = (0..7).map(|_| host.tick().state).collect();
+    assert_eq!((words[0], words[6]), (ColdWord::Refused, ColdWord::Running));
+}
+
+#[test]
+fn kdamonds_that_others_took_over_are_left_to_them() {
+    let mut host = TestHost::running();
+    host.put(&format!("{ADMIN}/1/pid"), "999\n");
+    assert_eq!(host.tick().state, ColdWord::Refused);
+    host.monitor.remove();
+    assert_eq!(host.text("nr_kdamonds"), "2");
+}
+
+#[test]
+fn after_a_crash_the_next_run_removes_its_own_and_no_others() {
+    for (pid, left) in [(101, "0"), (999, "2")] {
+        let mut host = TestHost::running();
+        // As if it was killed
+        host.monitor = monitor(host.root.path());
+        host.put(&format!("{ADMIN}/1/pid"), &format!("{pid}\n"));
+        host.request.settings = Err("off".to_owned());
+        assert_eq!(host.tick().state, ColdWord::Off);
+        assert_eq!(host.text("nr_kdamonds"), left);
+    }
+}
+
+#[test]
+fn a_machine_without_such_a_node_says_what_to_do() {
+    let mut host = TestHost::new();
+    host.put(&format!("{NODES}/has_memory"), "0\n");
+    let status = host.tick();
+    assert_eq!(status.state, ColdWord::NotAvailable);
+    assert!(status.why.contains("ramslice cold --size"), "{}", status.why);
+}
+
+#[test]
+fn a_page_stays_for_as_long_as_pays_by_the_profile() {
+    let mut host = TestHost::new();
+    host.request.break_even = Ok((Duration::from_mins(22), "ddr5-modes/power-down".to_owned()));
+    let status = host.tick();
+    assert_eq!(status.idle_seconds, Some(1320.0));
+    assert!(status.idle_basis.unwrap().contains("ddr5-modes/power-down"));
+    assert_eq!(host.text("0/contexts/0/schemes/0/access_pattern/age/min"), "660");
+}

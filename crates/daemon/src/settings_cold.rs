@@ -1,0 +1,92 @@
+//! Settings of `[cold]`: what moves by itself between memory for what is rarely used and the rest.
+
+use ramslice_policy::ColdLimits;
+use ramslice_types::{Bytes, Ratio, parse_bytes, parse_duration};
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::settings::SettingsChecks;
+
+const IDLE: &str = "2min";
+const RATE: &str = "16MiB";
+/// An idle time may be no shorter: accesses are sampled some twenty times in an eighth of it.
+const LEAST_IDLE_MS: u128 = 100;
+
+/// What moves by itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColdSettings {
+    /// Whether anything does.
+    pub automatic: bool,
+    /// How much, and when.
+    pub limits: ColdLimits,
+    /// Control groups whose pages stay, with those below them, by their paths below the mount
+    /// point.
+    pub except: Vec<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RawCold {
+    #[serde(default)]
+    automatic: bool,
+    idle: Option<Spanned<String>>,
+    in_use: Option<Spanned<f64>>,
+    rate: Option<Spanned<String>>,
+    cpu_share: Option<Spanned<f64>>,
+    #[serde(default)]
+    except: Vec<Spanned<String>>,
+}
+
+impl RawCold {
+    /// The settings; what is wrong is noted, and has its default.
+    pub(crate) fn check(self, checks: &mut SettingsChecks<'_>) -> ColdSettings {
+        let mut text = |name: &str, value: Option<Spanned<String>>, default: &str| {
+            let Some(value) = value else { return default.to_owned() };
+            let wrong = match name {
+                "idle" => match parse_duration(value.get_ref()) {
+                    Ok(idle) if idle.as_millis() < LEAST_IDLE_MS => Some(format!(
+                        "`{}` is too short: at least {LEAST_IDLE_MS}ms",
+                        value.get_ref()
+                    )),
+                    parsed => parsed.err().map(|error| error.to_string()),
+                },
+                _ => match parse_bytes(value.get_ref()) {
+                    Ok(rate) if rate < Bytes(4096) => {
+                        Some(format!("`{}` is less than a page: at least 4KiB", value.get_ref()))
+                    }
+                    parsed => parsed.err().map(|error| error.to_string()),
+                },
+            };
+            match wrong {
+                None => value.into_inner(),
+                Some(wrong) => {
+                    checks.add_fault(Some(value.span()), format!("cold.{name}: {wrong}"));
+                    default.to_owned()
+                }
+            }
+        };
+        let idle = text("idle", self.idle, IDLE);
+        let rate = text("rate", self.rate, RATE);
+        for group in &self.except {
+            let path = group.get_ref();
+            let is_path = path.starts_with('/') && !path.split('/').any(|part| part == "..");
+            if !is_path || path.len() == 1 || path.ends_with('/') {
+                let message = format!(
+                    "cold.except has `{path}`: it must be the path of a control group below the \
+                     mount point, as in \"/system.slice/a.service\""
+                );
+                checks.add_fault(Some(group.span()), message);
+            }
+        }
+        ColdSettings {
+            automatic: self.automatic,
+            limits: ColdLimits {
+                idle: parse_duration(&idle).expect("it was checked above"),
+                in_use: Ratio(checks.number("cold.in_use", self.in_use, 0.25)),
+                rate: parse_bytes(&rate).expect("it was checked above"),
+                cpu_share: Ratio(checks.number("cold.cpu_share", self.cpu_share, 0.01)),
+            },
+            except: self.except.into_iter().map(Spanned::into_inner).collect(),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`[cold] automatic`: idle memory goes to the twin and comes back when it is used; DAMON of other
+programs is left alone, and nothing of it stays behind.
+"""
+
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from ramlab.guest import cold_automatic, harness, pinned_memory
+from ramlab.guest import cold_memory as cold
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.cold_automatic import ColdDaemon, UsedMemory
+from ramlab.guest.harness import MIB
+from ramlab.pytest_vm import vm
+
+pytestmark = vm(mem="2G", append="ramslice=16M ramslice_cold=512M")
+
+
+class AutomaticTest(unittest.TestCase):
+    """Begins without a daemon; ends without a kdamond of one."""
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.daemon = ColdDaemon(folder.name, mode="on", policy="never")
+        self.daemon.configure_cold()
+        self.addCleanup(self.check_end)
+
+    def check_end(self):
+        self.daemon.end()
+        self.assertEqual(cold_automatic.kdamonds(), 0, self.daemon.log())
+
+    def reload(self, **settings):
+        self.daemon.configure_cold(**settings)
+        self.daemon.process.send_signal(signal.SIGHUP)
+
+    def until_idle_memory_is_cold(self, memory, mib):
+        self.daemon.until(lambda: memory.mib_on(self.cold_node()) >= mib)
+
+    def cold_node(self):
+        return cold.twin()
+
+
+class Moves(AutomaticTest, harness.RamsliceTest):
+    def test_idle_memory_goes_to_the_twin_and_comes_back_when_used(self):
+        self.daemon.start()
+        with UsedMemory(128) as memory:
+            self.assertEqual(memory.mib_on(0), 128)
+            self.until_idle_memory_is_cold(memory, 115)
+            self.daemon.until(lambda: self.daemon.moved()[0] > 110)
+
+            def came_back():
+                memory.use()
+                return memory.mib_on(0) >= 100
+
+            self.daemon.until(came_back)
+            self.assertIsNone(memory.wrong_at())
+        there, back = self.daemon.moved()
+        print(f"({there} MiB there, {back} MiB back) ", end="", flush=True)
+        found = self.daemon.metrics()
+        labels = f'node="0",cold_node="{cold.twin()}",direction='
+        for direction in "to-cold", "back":
+            name = f'ramslice_cold_moved_bytes_total{{{labels}"{direction}"}}'
+            self.assertGreater(found[name], 90 * MIB)
+        self.assertEqual(found['ramslice_cold_state{state="running"}'], 1)
+        self.assert_sane()
+
+    def test_memory_in_use_stays(self):
+        self.daemon.start()
+        with UsedMemory(64) as idle, UsedMemory(64) as used:
+
+            def idle_is_cold():
+                used.use()
+                return idle.mib_on(cold.twin()) >= 55
+
+            self.daemon.until(idle_is_cold)
+            self.assertGreaterEqual(used.mib_on(0), 50)
+
+    def test_control_groups_that_are_excepted_stay(self):
+        with pinned_memory.Group("kept") as group:
+            self.daemon.configure_cold(groups=["/kept"])
+            program = (
+                "import sys, time\n"
+                "kept = bytearray(64 << 20)\n"
+                "kept[::4096] = bytes(len(kept) // 4096)\n"
+                "print(flush=True)\n"
+                "time.sleep(3600)\n"
+            )
+            other = subprocess.Popen([sys.executable, "-c", program], preexec_fn=group.enter,
+                                     stdout=subprocess.PIPE)
+            try:
+                other.stdout.readline()
+                self.daemon.start()
+                with UsedMemory(64) as memory:
+                    self.until_idle_memory_is_cold(memory, 55)
+                    self.daemon.steps(10)
+                # Pages of libraries are those of the group that read them first
+                self.assertLess(pages_of_process(other.pid, cold.twin()) * 4096, 32 * MIB)
+            finally:
+                other.kill()
+                other.wait()
+                other.stdout.close()
+            self.daemon.end()
+
+
+class Limits(AutomaticTest):
+    def test_a_full_twin_takes_nothing_and_wakes_no_slice(self):
+        """Slices that went off lately are no room."""
+        device = dev.Device()
+        self.addCleanup(device.close)
+        with harness.simulator():
+            done = device.request("offline_free", node=cold.twin())
+            self.assertGreater(done.nr_done, 20)
+            woken = harness.woken_by_demand(device)
+            self.daemon.start()
+            found = self.daemon.until_state("paused-full")
+            self.assertIsNone(found["nodes"][0]["to_cold_bytes_per_second"])
+            with UsedMemory(64) as memory:
+                self.daemon.steps(20)
+                self.assertLess(memory.mib_on(cold.twin()), 8)
+            self.assertEqual(harness.woken_by_demand(device), woken)
+            # With room, it goes on
+            device.request("online_all")
+            self.daemon.until_state("running")
+            self.daemon.end()
+            harness.check_violations(0)
+
+    def test_a_monitor_that_takes_too_much_cpu_time_pauses(self):
+        self.daemon.configure_cold(cpu_share=0.001, idle="400ms")
+        self.daemon.start()
+        found = self.daemon.until_state("paused-cpu")
+        self.assertGreaterEqual(found["kdamond_cpu_ratio"], 0.001)
+        finest = found["sample_seconds"]
+        # At the coarsest sampling it is off, unless that is cheap enough
+        self.daemon.until(lambda: cold_automatic.kdamonds() == 0
+                          or self.daemon.cold()["sample_seconds"] > finest)
+
+
+class Others(AutomaticTest):
+    def test_damon_of_another_program_is_left_alone(self):
+        cold_automatic.kdamond_of_others()
+        self.addCleanup(dev.write, cold_automatic.KDAMONDS / "nr_kdamonds", 0)
+        self.daemon.start()
+        found = self.daemon.until_state("refused")
+        self.assertIn("another program has set up 1 kdamonds", found["why"])
+        self.assertEqual(self.daemon.end(), 0)
+        self.assertEqual(cold_automatic.kdamonds(), 1)
+        dev.write(cold_automatic.KDAMONDS / "nr_kdamonds", 0)
+
+    def test_a_kdamond_that_another_program_ends_is_not_fought_for(self):
+        self.daemon.start()
+        self.daemon.until_state("running")
+        dev.write(cold_automatic.KDAMONDS / "0/state", "off")
+        self.assertIn("has stopped", self.daemon.until_state("refused")["why"])
+        self.assertEqual(cold_automatic.kdamonds(), 0)
+
+
+class Lifetime(AutomaticTest):
+    def test_a_daemon_that_was_killed_leaves_nothing_to_the_next_one(self):
+        self.daemon.start()
+        self.daemon.until_state("running")
+        before = dev.read(cold_automatic.KDAMONDS / "0/pid")
+        self.daemon.end(signal.SIGKILL)
+        self.assertEqual(cold_automatic.kdamonds(), 2)
+        self.daemon.start()
+        self.daemon.until_state("running")
+        self.assertEqual(cold_automatic.kdamonds(), 2)
+        self.assertNotEqual(dev.read(cold_automatic.KDAMONDS / "0/pid"), before)
+        # One that is to move nothing removes them, too
+        self.daemon.end(signal.SIGKILL)
+        self.daemon.configure_cold(automatic="false")
+        self.daemon.start()
+        self.daemon.until(lambda: cold_automatic.kdamonds() == 0)
+        self.assertEqual(self.daemon.cold()["state"], "off")
+
+    def test_it_begins_and_ends_by_a_reload(self):
+        self.daemon.configure_cold(automatic="false")
+        self.daemon.start()
+        self.daemon.until_state("off")
+        self.assertEqual(cold_automatic.kdamonds(), 0)
+        self.reload()
+        self.daemon.until_state("running")
+        self.reload(automatic="false")
+        self.daemon.until(lambda: cold_automatic.kdamonds() == 0)
+
+    def test_only_mode_on_moves_memory(self):
+        self.daemon.configure(mode="observe", policy="never")
+        self.daemon.start()
+        self.daemon.until(lambda: "only mode on" in self.daemon.cold()["why"])
+        self.assertEqual(cold_automatic.kdamonds(), 0)
+
+    def test_a_twin_that_is_sized_later_is_used(self):
+        self.addCleanup(cold.resize, 512)
+        cold.resize(0)
+        self.daemon.start()
+        self.assertIn("ramslice cold --size", self.daemon.until_state("not-available")["why"])
+        cold.resize(256)
+        self.daemon.until_state("running")
+        cold.resize(512)
+        with UsedMemory(64) as memory:
+            self.until_idle_memory_is_cold(memory, 55)
+            self.assertIsNone(memory.wrong_at())
+
+
+@vm(mem="2G", append="ramslice=off", numa=("1536M,cpus=0-1", "512M"))
+class NodeWithoutCpus(AutomaticTest):
+    """A kernel whose memory is switched by hotplug, with a node that firmware reports."""
+
+    def cold_node(self):
+        return 1
+
+    def test_idle_memory_goes_to_the_node_and_comes_back_when_used(self):
+        self.daemon.configure_cold(backend="stock")
+        self.daemon.start()
+        pinned_memory.set_mempolicy(pinned_memory.MPOL_BIND, [0])
+        with UsedMemory(64) as memory:
+            pinned_memory.set_mempolicy(0, [])
+            self.until_idle_memory_is_cold(memory, 55)
+
+            def came_back():
+                memory.use()
+                return memory.mib_on(0) >= 50
+
+            self.daemon.until(came_back)
+            self.assertIsNone(memory.wrong_at())
+
+
+@vm(kernel=["debian-6.1"], mem="2G", numa=("1536M,cpus=0-1", "512M"))
+class OldKernel(unittest.TestCase):
+    def test_a_kernel_that_cannot_do_it_says_so(self):
+        with tempfile.TemporaryDirectory() as folder:
+            daemon = ColdDaemon(folder, mode="on", policy="never")
+            daemon.configure_cold()
+            daemon.start()
+            self.addCleanup(daemon.end, signal.SIGKILL)
+            why = daemon.until_state("not-available")["why"]
+            self.assertRegex(why, "needs (Linux 6.11|CONFIG_DAMON)")
+            self.assertEqual(daemon.end(), 0)
+
+
+def pages_of_process(pid, node):
+    """Pages of a process on a node."""
+    with open(f"/proc/{pid}/numa_maps", encoding="ascii") as maps:
+        return sum(int(word.split("=")[1]) for line in maps for word in line.split()
+                   if word.startswith(f"N{node}="))
