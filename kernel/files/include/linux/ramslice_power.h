@@ -48,12 +48,18 @@ struct ramslice_power_state {
 /**
  * struct ramslice_power_driver - a power driver
  * @name: for people, at most 31 characters
- * @states: what it offers; slices go to the first
+ * @states: what it offers; slices go to the first, and rest in the first with
+ *	    @retention
  * @nr_states: at least 1
  * @off: the extents are unused from now until wake(). May sleep. An error
  *	 leaves the slice awake.
  * @wake: the extents will be used again when this returns. Must not allocate
  *	  memory. An error costs the slice: it is quarantined.
+ * @rest: optional: the slice is in use and stays so, but is touched rarely:
+ *	  between accesses it may be as deep as the state, which has @retention,
+ *	  and every access is answered. If the last argument is false, that is
+ *	  over; off() ends it, too, even if it fails. Not called while the slice
+ *	  is off. May sleep. After an error it is over for all slices.
  * @check: optional: page frames of a woken slice are about to be given to the
  *	   allocator. Same context as an atomic wake().
  *
@@ -67,6 +73,8 @@ struct ramslice_power_driver {
 		   unsigned int nr, unsigned int state);
 	int (*wake)(u32 id, const struct ramslice_extent *extents,
 		    unsigned int nr, unsigned int state);
+	int (*rest)(u32 id, const struct ramslice_extent *extents,
+		    unsigned int nr, unsigned int state, bool rests);
 	void (*check)(u32 id, unsigned long pfn, unsigned long nr_pages);
 };
 

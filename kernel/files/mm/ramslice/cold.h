@@ -5,6 +5,7 @@
  *   cold.c       twins, and the way of an allocation to them
  *   cold_area.c  memory moves between a node and its twin, block by block
  *   cold_sysfs.c files in /sys/kernel/mm/ramslice/cold
+ *   rest.c       which slices the power driver may let rest
  */
 #ifndef __MM_RAMSLICE_COLD_H
 #define __MM_RAMSLICE_COLD_H
@@ -47,6 +48,12 @@ int ramslice_cold_resize(int nid, u64 bytes);
 /* --- cold_sysfs.c --- */
 int ramslice_cold_init(struct kobject *parent);
 
+/* --- rest.c --- */
+u64 ramslice_resting_bytes(int twin);
+void ramslice_rest_begin(void);
+bool ramslice_rest_end(void);
+void ramslice_rest_forget(u32 id);
+
 #else
 
 static inline int ramslice_cold_init(struct kobject *parent)
@@ -57,6 +64,19 @@ static inline int ramslice_cold_init(struct kobject *parent)
 static inline bool ramslice_partner_has_room(struct zone *zone)
 {
 	return false;
+}
+
+static inline void ramslice_rest_begin(void)
+{
+}
+
+static inline bool ramslice_rest_end(void)
+{
+	return true;
+}
+
+static inline void ramslice_rest_forget(u32 id)
+{
 }
 
 #endif /* CONFIG_RAMSLICE_COLD */

@@ -119,6 +119,16 @@ static ssize_t max_bytes_show(struct kobject *kobj, struct kobj_attribute *attr,
 
 static struct kobj_attribute max_bytes_attr = __ATTR_RO(max_bytes);
 
+static ssize_t resting_bytes_show(struct kobject *kobj,
+				  struct kobj_attribute *attr, char *buf)
+{
+	int twin = ramslice_twin_of(ramslice_nid_of(kobj));
+
+	return sysfs_emit(buf, "%llu\n", ramslice_resting_bytes(twin));
+}
+
+static struct kobj_attribute resting_bytes_attr = __ATTR_RO(resting_bytes);
+
 static ssize_t twin_show(struct kobject *kobj, struct kobj_attribute *attr,
 			 char *buf)
 {
@@ -130,6 +140,7 @@ static struct kobj_attribute twin_attr = __ATTR_RO(twin);
 static struct attribute *ramslice_cold_node_attrs[] = {
 	&bytes_attr.attr,
 	&max_bytes_attr.attr,
+	&resting_bytes_attr.attr,
 	&twin_attr.attr,
 	NULL
 };

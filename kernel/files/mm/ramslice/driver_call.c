@@ -24,7 +24,7 @@
  * @until: jiffies when @timer does
  * @id: the slice
  * @power_state: state of the driver to enter or to leave
- * @off: power off; otherwise wake
+ * @kind: what the driver is called for
  * @nr: the calls that the slot has had
  * @state: owner of the slot; under ramslice_lock, like all the rest
  * @err: what the driver returned, once CALL_ANSWERED
@@ -35,12 +35,12 @@ struct ramslice_call {
 	unsigned long until;
 	u32 id;
 	u8 power_state;
-	bool off;
+	enum ramslice_call_kind kind;
 	unsigned int nr;
 	enum {
 		CALL_FREE,
 		CALL_RUNNING,	/* the worker has it */
-		CALL_ANSWERED,	/* power off: the request looks at @err */
+		CALL_ANSWERED,	/* not waking: the caller looks at @err */
 		CALL_LATE,	/* given up; the worker still has it */
 	} state;
 	int err;
@@ -78,12 +78,18 @@ static void ramslice_run_call(struct work_struct *work)
 	bool late;
 	int err;
 
-	if (call->off) {
+	switch (call->kind) {
+	case RAMSLICE_CALL_OFF:
 		err = ramslice_power_off(call->id, &call->power_state);
-	} else {
+		break;
+	case RAMSLICE_CALL_WAKE:
 		err = ramslice_power_wake(call->id, call->power_state);
 		if (!err)
 			ramslice_strict_map(call->id);
+		break;
+	default:
+		err = ramslice_power_rest(call->id,
+					  call->kind == RAMSLICE_CALL_REST);
 	}
 
 	spin_lock_irq(&ramslice_lock);
@@ -91,7 +97,7 @@ static void ramslice_run_call(struct work_struct *work)
 	late = call->state == CALL_LATE;
 	WRITE_ONCE(ramslice_nr_late, ramslice_nr_late - late);
 	call->err = err;
-	if (call->off && !late) {
+	if (call->kind != RAMSLICE_CALL_WAKE && !late) {
 		WRITE_ONCE(call->state, CALL_ANSWERED);
 	} else {
 		WRITE_ONCE(call->state, CALL_FREE);
@@ -107,11 +113,19 @@ static void ramslice_run_call(struct work_struct *work)
 	memalloc_noreclaim_restore(flags);
 }
 
+static const char * const ramslice_call_names[] = {
+	[RAMSLICE_CALL_OFF]		= "power off",
+	[RAMSLICE_CALL_WAKE]		= "wake",
+	[RAMSLICE_CALL_REST]		= "rest",
+	[RAMSLICE_CALL_END_REST]	= "end of rest",
+};
+
 static void ramslice_give_up(struct timer_list *timer)
 {
 	struct ramslice_call *call = from_timer(call, timer, timer);
+	enum ramslice_call_kind kind;
 	unsigned long flags;
-	bool hung, off;
+	bool hung;
 	u32 id;
 
 	spin_lock_irqsave(&ramslice_lock, flags);
@@ -119,32 +133,34 @@ static void ramslice_give_up(struct timer_list *timer)
 	       time_after_eq(jiffies, call->until);
 	/* Given up, the slot is free as soon as the driver answers */
 	id = call->id;
-	off = call->off;
+	kind = call->kind;
 	if (hung) {
 		WRITE_ONCE(call->state, CALL_LATE);
 		WRITE_ONCE(ramslice_nr_late, ramslice_nr_late + 1);
-		if (!call->off)
+		if (kind == RAMSLICE_CALL_WAKE)
 			ramslice_wake_answered(call->id, -ETIMEDOUT);
 	}
 	spin_unlock_irqrestore(&ramslice_lock, flags);
 	if (!hung)
 		return;
 	pr_err("slice %u: the power driver does not answer (%s)\n",
-	       id, off ? "power off" : "wake");
+	       id, ramslice_call_names[kind]);
 	wake_up_all(&ramslice_wait);
 }
 
 /**
  * ramslice_call_prepare - have a call ready
  * @id: the slice
- * @off: power off; otherwise wake
+ * @kind: what the driver is called for
  * @power_state: state of the driver to leave when waking
  *
  * Context: ramslice_lock held.
  * Return: the call, to be given to ramslice_call_start(); NULL if as many as
  * there can be are hanging.
  */
-struct ramslice_call *ramslice_call_prepare(u32 id, bool off, u8 power_state)
+struct ramslice_call *ramslice_call_prepare(u32 id,
+					    enum ramslice_call_kind kind,
+					    u8 power_state)
 {
 	unsigned int i, ms = ramslice_power_timeout_ms();
 
@@ -155,7 +171,7 @@ struct ramslice_call *ramslice_call_prepare(u32 id, bool off, u8 power_state)
 		if (call->state != CALL_FREE)
 			continue;
 		call->id = id;
-		call->off = off;
+		call->kind = kind;
 		call->power_state = power_state;
 		WRITE_ONCE(call->nr, call->nr + 1);
 		/* Here: the last call's timer may be waiting for the lock */
@@ -181,23 +197,16 @@ static bool ramslice_call_runs(const struct ramslice_call *call,
 	       READ_ONCE(call->nr) == nr;
 }
 
-/**
- * ramslice_call_off - hand an empty slice to the power driver
- * @id: the slice
- * @power_state: set to the state of the driver that it is in
- *
- * Context: May sleep, no longer than ramslice_call_timeout_ms.
- * Return: 0; -EIO if the driver refused; -ETIMEDOUT if it did not answer, so
- * that the slice may be on or off; -EBUSY if too many calls hang.
- */
-int ramslice_call_off(u32 id, u8 *power_state)
+/* Calls the driver, and waits for its answer. */
+static int ramslice_call_and_wait(u32 id, enum ramslice_call_kind kind,
+				  u8 *power_state)
 {
 	struct ramslice_call *call;
 	int err = -ETIMEDOUT;
 	unsigned int nr;
 
 	spin_lock_irq(&ramslice_lock);
-	call = ramslice_call_prepare(id, true, 0);
+	call = ramslice_call_prepare(id, kind, 0);
 	nr = call ? call->nr : 0;
 	spin_unlock_irq(&ramslice_lock);
 	if (!call)
@@ -213,6 +222,37 @@ int ramslice_call_off(u32 id, u8 *power_state)
 	}
 	spin_unlock_irq(&ramslice_lock);
 	return err;
+}
+
+/**
+ * ramslice_call_off - hand an empty slice to the power driver
+ * @id: the slice
+ * @power_state: set to the state of the driver that it is in
+ *
+ * Context: May sleep, no longer than ramslice_call_timeout_ms.
+ * Return: 0; -EIO if the driver refused; -ETIMEDOUT if it did not answer, so
+ * that the slice may be on or off; -EBUSY if too many calls hang.
+ */
+int ramslice_call_off(u32 id, u8 *power_state)
+{
+	return ramslice_call_and_wait(id, RAMSLICE_CALL_OFF, power_state);
+}
+
+/**
+ * ramslice_call_rest - tell the power driver whether a slice may rest
+ * @id: the slice, in use
+ * @rests: it may from now on; false: as all others again
+ *
+ * Context: May sleep, no longer than ramslice_call_timeout_ms.
+ * Return: as for ramslice_call_off().
+ */
+int ramslice_call_rest(u32 id, bool rests)
+{
+	u8 unused;
+
+	return ramslice_call_and_wait(id, rests ? RAMSLICE_CALL_REST :
+						  RAMSLICE_CALL_END_REST,
+				      &unused);
 }
 
 /* Is a task inside the power driver, or about to be? */

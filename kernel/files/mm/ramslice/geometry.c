@@ -9,6 +9,7 @@
 #include <linux/page-isolation.h>
 #include <linux/sizes.h>
 #include "internal.h"
+#include "cold.h"
 #include "request.h"
 #include "place.h"
 
@@ -451,7 +452,8 @@ int ramslice_set_slice_bytes(u64 bytes)
 		return -EBUSY;
 	if (mutex_lock_interruptible(&ramslice_mutex))
 		return -ERESTARTSYS;
-	if (!ramslice_all_online()) {
+	/* The driver knows slices by their size */
+	if (!ramslice_all_online() || !ramslice_rest_end()) {
 		err = -EBUSY;
 		goto unlock;
 	}

@@ -35,6 +35,7 @@
  *   cold.c      nodes for what is rarely used: twins, and the way to them
  *   cold_area.c memory moves to a twin and back
  *   cold_sysfs.c their files in sysfs
+ *   rest.c      which slices of them the power driver may let rest
  *   boot_args.c what the kernel command line says (pure)
  *   debugfs.c, sysfs.c, chardev.c   the interfaces
  *
@@ -483,12 +484,23 @@ void ramslice_hugetlb_clear(unsigned long pfn, bool only_free,
 			    struct ramslice_work *work);
 
 /* --- driver_call.c --- */
+/* What a power driver is called for. */
+enum ramslice_call_kind {
+	RAMSLICE_CALL_OFF,
+	RAMSLICE_CALL_WAKE,
+	RAMSLICE_CALL_REST,
+	RAMSLICE_CALL_END_REST,
+};
+
 struct ramslice_call;
 extern unsigned int ramslice_call_timeout_ms;
 
-struct ramslice_call *ramslice_call_prepare(u32 id, bool off, u8 power_state);
+struct ramslice_call *ramslice_call_prepare(u32 id,
+					    enum ramslice_call_kind kind,
+					    u8 power_state);
 void ramslice_call_start(struct ramslice_call *call);
 int ramslice_call_off(u32 id, u8 *power_state);
+int ramslice_call_rest(u32 id, bool rests);
 bool ramslice_calls_busy(void);
 bool ramslice_calls_left(void);
 int ramslice_call_init(void);
@@ -577,6 +589,8 @@ void ramslice_kick(struct ramslice_zone *rz);
 
 int ramslice_power_off(u32 id, u8 *power_state);
 int ramslice_power_wake(u32 id, u8 power_state);
+int ramslice_power_rest(u32 id, bool rests);
+bool ramslice_power_rests(void);
 void ramslice_power_check(u32 id, unsigned long pfn, unsigned long nr_pages);
 bool ramslice_power_idle(void);
 bool ramslice_power_wake_sleeps(void);

@@ -17,6 +17,7 @@
 #include <trace/events/ramslice.h>
 #include "../internal.h"
 #include "internal.h"
+#include "cold.h"
 #include "request.h"
 #include "place.h"
 
@@ -497,6 +498,7 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 		goto online;
 	}
 	ramslice_strict_unmap(id, true);
+	ramslice_rest_forget(id);
 	err = ramslice_call_off(id, &power_state);
 	if (err == -ETIMEDOUT) {
 		/* It may be on or off */

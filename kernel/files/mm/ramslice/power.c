@@ -6,6 +6,7 @@
 #include <linux/module.h>
 #include <linux/slab.h>
 #include "internal.h"
+#include "cold.h"
 
 /* Changes under ramslice_mutex and ramslice_lock, with nothing offline. */
 static const struct ramslice_power_driver *ramslice_driver;
@@ -18,6 +19,7 @@ static char ramslice_driver_name[RAMSLICE_DRIVER_NAME_LEN] = "none";
 static bool ramslice_driver_sleeps;
 static bool ramslice_driver_unmaps;
 static bool ramslice_driver_survives_sleep;
+static bool ramslice_driver_rests;
 static unsigned int ramslice_driver_latency_us;
 
 /* Extents of a slice, for the driver: contiguous geometry has one. */
@@ -54,10 +56,26 @@ bool ramslice_power_survives_sleep(void)
 	return READ_ONCE(ramslice_driver_survives_sleep);
 }
 
+/* Slices in use can be told to rest. */
+bool ramslice_power_rests(void)
+{
+	return READ_ONCE(ramslice_driver_rests);
+}
+
 /* Longest time that the driver says a call takes. */
 unsigned int ramslice_power_latency_us(void)
 {
 	return READ_ONCE(ramslice_driver_latency_us);
+}
+
+/* The first of a driver's states that keeps contents; its number of states if none. */
+static unsigned int ramslice_rest_state(const struct ramslice_power_driver *drv)
+{
+	unsigned int i;
+
+	for (i = 0; i < drv->nr_states && !drv->states[i].retention; i++)
+		;
+	return i;
 }
 
 /* A driver, or none, is the one that is called from now on. */
@@ -72,6 +90,8 @@ static void ramslice_set_driver(const struct ramslice_power_driver *drv)
 	WRITE_ONCE(ramslice_driver_unmaps, state && !state->may_stay_mapped);
 	WRITE_ONCE(ramslice_driver_survives_sleep,
 		   state && state->survives_sleep);
+	WRITE_ONCE(ramslice_driver_rests,
+		   drv && drv->rest && ramslice_rest_state(drv) < drv->nr_states);
 	WRITE_ONCE(ramslice_driver_latency_us,
 		   state ? max(state->entry_latency_us, state->exit_latency_us) : 0);
 }
@@ -100,6 +120,17 @@ int ramslice_power_wake(u32 id, u8 power_state)
 		printk_deferred(KERN_ERR "ramslice: slice %u did not wake (%s: %d): quarantined, %llu bytes lost\n",
 				id, ramslice_driver->name, err, ramslice_slice_bytes());
 	return err;
+}
+
+int ramslice_power_rest(u32 id, bool rests)
+{
+	struct ramslice_extent e;
+
+	if (!ramslice_power_rests())
+		return -EOPNOTSUPP;
+	return ramslice_driver->rest(id, &e, ramslice_extents_of(id, &e),
+				     ramslice_rest_state(ramslice_driver),
+				     rests);
 }
 
 void ramslice_power_check(u32 id, unsigned long pfn, unsigned long nr_pages)
@@ -172,6 +203,8 @@ int ramslice_register_power_driver(const struct ramslice_power_driver *drv)
 	} else {
 		ramslice_wake_all(&nr_woken);
 		err = ramslice_exchange(drv, NULL);
+		if (!err)
+			ramslice_rest_begin();
 	}
 	mutex_unlock(&ramslice_mutex);
 	if (!err)
@@ -204,8 +237,9 @@ int ramslice_unregister_power_driver(const struct ramslice_power_driver *drv)
 		wait_event_idle(ramslice_wait, !ramslice_calls_busy());
 		mutex_lock(&ramslice_mutex);
 		ramslice_wake_all(&nr_woken);
-		err = ramslice_calls_busy() ? -EBUSY : ramslice_exchange(NULL,
-									 drv);
+		err = -EBUSY;
+		if (ramslice_rest_end() && !ramslice_calls_busy())
+			err = ramslice_exchange(NULL, drv);
 		mutex_unlock(&ramslice_mutex);
 	} while (err == -EBUSY);
 	return err;

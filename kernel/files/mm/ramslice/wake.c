@@ -73,7 +73,8 @@ static bool ramslice_start_waking(u32 id, struct ramslice_call **call)
 
 	*call = NULL;
 	if (ramslice_power_wake_sleeps() && s->state == RAMSLICE_OFFLINE) {
-		*call = ramslice_call_prepare(id, false, s->power_state);
+		*call = ramslice_call_prepare(id, RAMSLICE_CALL_WAKE,
+					      s->power_state);
 		if (!*call)
 			return false;
 	}

@@ -4,7 +4,7 @@
  *
  * Switching a slice off scrambles its memory, as losing power would. When it
  * wakes, each chunk is compared before it is used again: a write to it meanwhile
- * is a violation, counted and reported.
+ * is a violation, counted and reported. So is a call that no controller expects.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -17,6 +17,7 @@
 #include <linux/reboot.h>
 #include <linux/ramslice_power.h>
 #include <linux/uaccess.h>
+#include <linux/xarray.h>
 
 static bool sleeping;
 module_param(sleeping, bool, 0444);
@@ -71,13 +72,39 @@ static unsigned int hang_wake;
 module_param(hang_wake, uint, 0644);
 MODULE_PARM_DESC(hang_wake, "hang in waking this many slices, if that sleeps");
 
+static bool rests;
+module_param(rests, bool, 0444);
+MODULE_PARM_DESC(rests, "let slices in use rest");
+
+static bool retains = true;
+module_param(retains, bool, 0444);
+MODULE_PARM_DESC(retains, "0 says that contents are lost at rest: no slice may");
+
+static unsigned int fail_rest;
+module_param(fail_rest, uint, 0644);
+MODULE_PARM_DESC(fail_rest, "refuse to let this many slices rest");
+
+static unsigned int hang_rest;
+module_param(hang_rest, uint, 0644);
+MODULE_PARM_DESC(hang_rest, "hang in letting this many slices rest");
+
 static bool hanging = true;
 module_param(hanging, bool, 0644);
 MODULE_PARM_DESC(hanging, "0 has the calls that hang return");
 
 static unsigned long violations;
 module_param(violations, ulong, 0444);
-MODULE_PARM_DESC(violations, "words found written to while off");
+MODULE_PARM_DESC(violations, "words found written to while off, and wrong calls");
+
+static unsigned int nr_resting;
+module_param(nr_resting, uint, 0444);
+MODULE_PARM_DESC(nr_resting, "slices that may rest");
+
+/* Those slices. Calls for different slices may come at the same time. */
+static DEFINE_XARRAY(sim_resting);
+/* A call for one hung: it is told of none any more. */
+static bool sim_rest_hung;
+static DEFINE_MUTEX(sim_rest_mutex);
 
 static u64 sim_seed;
 
@@ -98,12 +125,14 @@ static bool sim_take_one(unsigned int *counter)
 	return true;
 }
 
-static void sim_hang(unsigned int *counter)
+/* True if it hung. */
+static bool sim_hang(unsigned int *counter)
 {
 	if (!sim_take_one(counter))
-		return;
+		return false;
 	while (READ_ONCE(hanging))
 		msleep(20);
+	return true;
 }
 
 /* No page of it may be read while it is off, ahead of need or otherwise. */
@@ -127,11 +156,20 @@ static void sim_check_unmapped(u32 id, const struct ramslice_extent *extents,
 	}
 }
 
+static void sim_end_rest(u32 id)
+{
+	mutex_lock(&sim_rest_mutex);
+	if (xa_erase(&sim_resting, id))
+		nr_resting--;
+	mutex_unlock(&sim_rest_mutex);
+}
+
 static int sim_off(u32 id, const struct ramslice_extent *extents,
 		   unsigned int nr, unsigned int state)
 {
 	unsigned long i;
 
+	sim_end_rest(id);
 	/* As hardware would that was asked in vain: no reason to lose a slice */
 	if (sim_take_one(&fail_off))
 		return -ETIMEDOUT;
@@ -195,15 +233,54 @@ static void sim_check(u32 id, unsigned long pfn, unsigned long nr_pages)
 	}
 }
 
-static struct ramslice_power_state sim_state = {
-	.name = "scrambled",
-	.entry_latency_us = 100,
-	.exit_latency_us = 100,
+static struct ramslice_power_state sim_states[] = {
+	{
+		.name = "scrambled",
+		.entry_latency_us = 100,
+		.exit_latency_us = 100,
+	}, {
+		.name = "self-refresh",
+		.entry_latency_us = 1,
+		.exit_latency_us = 1,
+	},
 };
 
-static const struct ramslice_power_driver sim_driver = {
+static int sim_rest(u32 id, const struct ramslice_extent *extents,
+		    unsigned int nr, unsigned int state, bool may_rest)
+{
+	int err = 0;
+
+	if (may_rest && sim_take_one(&fail_rest))
+		return -EIO;
+	if (sim_hang(&hang_rest)) {
+		sim_rest_hung = true;
+		return -ETIMEDOUT;
+	}
+	mutex_lock(&sim_rest_mutex);
+	if (state >= ARRAY_SIZE(sim_states) || !sim_states[state].retention) {
+		pr_err("violation: slice %u would lose its contents at rest\n",
+		       id);
+		err = -EINVAL;
+	} else if (may_rest == !!xa_load(&sim_resting, id)) {
+		pr_err("violation: slice %u is told twice, or rests in vain\n",
+		       id);
+		err = -EINVAL;
+	} else if (may_rest) {
+		err = xa_err(xa_store(&sim_resting, id, xa_mk_value(0),
+				      GFP_KERNEL));
+		nr_resting += !err;
+	} else {
+		xa_erase(&sim_resting, id);
+		nr_resting--;
+	}
+	violations += err == -EINVAL;
+	mutex_unlock(&sim_rest_mutex);
+	return err;
+}
+
+static struct ramslice_power_driver sim_driver = {
 	.name = "sim",
-	.states = &sim_state,
+	.states = sim_states,
 	.nr_states = 1,
 	.off = sim_off,
 	.wake = sim_wake,
@@ -230,10 +307,15 @@ static int __init sim_init(void)
 	int err;
 
 	sim_seed = get_random_u64();
-	sim_state.atomic_wake = !sleeping;
-	sim_state.may_stay_mapped = !unmapped;
-	sim_state.survives_sleep = survives_sleep;
-	sim_state.exit_latency_us = max(wake_delay_us, 100U);
+	sim_states[0].atomic_wake = !sleeping;
+	sim_states[0].may_stay_mapped = !unmapped;
+	sim_states[0].survives_sleep = survives_sleep;
+	sim_states[0].exit_latency_us = max(wake_delay_us, 100U);
+	if (rests) {
+		sim_states[1].retention = retains;
+		sim_driver.nr_states = ARRAY_SIZE(sim_states);
+		sim_driver.rest = sim_rest;
+	}
 	err = ramslice_register_power_driver(&sim_driver);
 	if (!err)
 		register_reboot_notifier(&sim_restart_nb);
@@ -245,6 +327,9 @@ static void __exit sim_exit(void)
 {
 	unregister_reboot_notifier(&sim_restart_nb);
 	ramslice_unregister_power_driver(&sim_driver);
+	if (nr_resting && !sim_rest_hung)
+		pr_err("violation: %u slices still rest\n", nr_resting);
+	xa_destroy(&sim_resting);
 }
 module_exit(sim_exit);
 
