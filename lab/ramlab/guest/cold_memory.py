@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Cold memory in a guest: the files of its sizes, mappings that ask for it, and where pages are."""
+"""Cold memory in a guest: the files of its sizes, mappings that ask for it, where pages are, and
+the base of its tests."""
 
 import contextlib
 import ctypes
@@ -73,3 +74,23 @@ def spliced(memory, pages=4):
     finally:
         os.close(out)
         os.close(into)
+
+
+class ColdTest(harness.RamsliceTest):
+    """Begins and ends without cold memory."""
+
+    def setUp(self):
+        super().setUp()
+        self.total = harness.meminfo()["MemTotal"]
+        self.addCleanup(self.check_end)
+        self.addCleanup(resize, 0)
+        self.addCleanup(dev.write, COLD / "mode", "overflow")
+
+    def check_end(self):
+        self.assertEqual(size_mib(), 0)
+        self.assertEqual(harness.meminfo()["MemTotal"], self.total)
+        self.assert_sane()
+
+    def assert_cold(self, memory, pages=None):
+        pages = pages or memory.bytes // PAGE
+        self.assertEqual(memory.places(), {twin(): pages})

@@ -17,7 +17,7 @@ import pytest
 from ramlab.guest import cold_memory as cold
 from ramlab.guest import harness, pinned_memory
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.cold_memory import MAP_COLD, ColdMemory
+from ramlab.guest.cold_memory import MAP_COLD, ColdMemory, ColdTest
 from ramlab.guest.harness import MIB, PAGE
 from ramlab.pytest_vm import vm
 
@@ -30,26 +30,6 @@ def present():
     """{(node, zone): pages}"""
     zones = harness.zoneinfo()
     return {zone: rows["present"] for zone, rows in zones.items() if rows["present"]}
-
-
-class ColdTest(harness.RamsliceTest):
-    """Begins and ends without cold memory."""
-
-    def setUp(self):
-        super().setUp()
-        self.total = harness.meminfo()["MemTotal"]
-        self.addCleanup(self.check_end)
-        self.addCleanup(cold.resize, 0)
-        self.addCleanup(dev.write, cold.COLD / "mode", "overflow")
-
-    def check_end(self):
-        self.assertEqual(cold.size_mib(), 0)
-        self.assertEqual(harness.meminfo()["MemTotal"], self.total)
-        self.assert_sane()
-
-    def assert_cold(self, memory, pages=None):
-        pages = pages or memory.bytes // PAGE
-        self.assertEqual(memory.places(), {cold.twin(): pages})
 
 
 class Area(ColdTest):
