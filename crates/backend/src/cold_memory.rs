@@ -63,6 +63,8 @@ pub struct ColdNode {
     pub size: Bytes,
     /// Of that, what is free; all slices that are off are.
     pub free: Bytes,
+    /// What is in slices that the power driver was told may rest.
+    pub resting: Bytes,
     /// The most that it may have.
     pub most: Bytes,
 }
@@ -105,6 +107,35 @@ impl ColdState {
         let part = Bytes(size.0 / count);
         self.nodes.iter().map(|found| Ok((self.check(found.node, part)?.node, part))).collect()
     }
+}
+
+/// What may rest in all twins together; `sysfs` is ramslice's folder. Nothing without twins.
+pub(crate) fn resting_bytes(sysfs: &Path) -> Result<Bytes, KernelError> {
+    let folder = sysfs.join("cold");
+    let mut sum = 0;
+    for node in nodes_in(&folder)? {
+        sum += number_in(&folder, &format!("node{node}/resting_bytes"))?;
+    }
+    Ok(Bytes(sum))
+}
+
+/// Nodes that have a twin; none if the folder is missing.
+fn nodes_in(folder: &Path) -> Result<Vec<u32>, KernelError> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => read.map_err(|source| sysfs_failed(folder.to_owned(), FileAccess::Read, source))?,
+    };
+    Ok(entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_prefix("node")?.parse().ok())
+        .collect())
+}
+
+fn number_in(folder: &Path, name: &str) -> Result<u64, KernelError> {
+    let path = folder.join(name);
+    let text = fs::read_to_string(&path)
+        .map_err(|source| sysfs_failed(path.clone(), FileAccess::Read, source))?;
+    let text = text.trim();
+    text.parse().map_err(|_| KernelError::NotANumber { path, text: text.to_owned() })
 }
 
 fn check_multiple(size: Bytes, unit: Bytes) -> Result<(), ColdError> {
@@ -234,8 +265,7 @@ impl ColdMemory {
             path: folder.join("mode"),
             text: mode.trim().to_owned(),
         })?;
-        let mut nodes = self
-            .nodes()?
+        let mut nodes = nodes_in(&folder)?
             .into_iter()
             .map(|node| self.look_at(node))
             .collect::<Result<Vec<_>, KernelError>>()?;
@@ -293,18 +323,6 @@ impl ColdMemory {
         }
     }
 
-    /// Nodes that have a twin.
-    fn nodes(&self) -> Result<Vec<u32>, KernelError> {
-        let folder = self.root.join(COLD);
-        let entries = fs::read_dir(&folder)
-            .map_err(|source| sysfs_failed(folder, FileAccess::Read, source))?;
-        Ok(entries
-            .filter_map(|entry| {
-                entry.ok()?.file_name().to_str()?.strip_prefix("node")?.parse().ok()
-            })
-            .collect())
-    }
-
     fn look_at(&self, node: u32) -> Result<ColdNode, KernelError> {
         let number = |name: &str| self.number(&format!("node{node}/{name}"));
         let twin = number("twin")? as u32;
@@ -313,6 +331,7 @@ impl ColdMemory {
             twin,
             size: Bytes(number("bytes")?),
             free: self.free_of(twin)?,
+            resting: Bytes(number("resting_bytes")?),
             most: Bytes(number("max_bytes")?),
         })
     }
@@ -336,11 +355,7 @@ impl ColdMemory {
     }
 
     fn number(&self, name: &str) -> Result<u64, KernelError> {
-        let path = self.root.join(COLD).join(name);
-        let text = fs::read_to_string(&path)
-            .map_err(|source| sysfs_failed(path.clone(), FileAccess::Read, source))?;
-        let text = text.trim();
-        text.parse().map_err(|_| KernelError::NotANumber { path, text: text.to_owned() })
+        number_in(&self.root.join(COLD), name)
     }
 
     fn write(&self, name: &str, text: &str) -> Result<(), (PathBuf, io::Error)> {
@@ -366,6 +381,7 @@ mod tests {
             ("unit_bytes", "134217728\n"),
             ("node0/bytes", "268435456\n"),
             ("node0/max_bytes", "1610612736\n"),
+            ("node0/resting_bytes", "134217728\n"),
             ("node0/twin", "1\n"),
         ] {
             let path = cold.join(name);
@@ -393,9 +409,23 @@ mod tests {
             twin: 1,
             size: Bytes(256 << 20),
             free: Bytes(200_000 << 10),
+            resting: Bytes(128 << 20),
             most: Bytes(1536 << 20),
         };
         assert_eq!(state.nodes, [node]);
+    }
+
+    #[test]
+    fn what_rests_is_summed_over_twins_and_nothing_without() {
+        let root = machine();
+        let sysfs = root.path().join("sys/kernel/mm/ramslice");
+        assert_eq!(resting_bytes(&sysfs).unwrap(), Bytes(128 << 20));
+        let other = sysfs.join("cold/node2");
+        fs::create_dir(&other).unwrap();
+        assert!(resting_bytes(&sysfs).unwrap_err().to_string().contains("node2/resting_bytes"));
+        fs::write(other.join("resting_bytes"), "4096\n").unwrap();
+        assert_eq!(resting_bytes(&sysfs).unwrap(), Bytes((128 << 20) + 4096));
+        assert_eq!(resting_bytes(root.path()).unwrap(), Bytes(0));
     }
 
     #[test]
@@ -425,6 +455,7 @@ mod tests {
             twin: node + 2,
             size: Bytes(0),
             free: Bytes(0),
+            resting: Bytes(0),
             most: Bytes(1 << 30),
         };
         let unit = Bytes(128 << 20);

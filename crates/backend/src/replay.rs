@@ -259,6 +259,7 @@ mod tests {
                 offline_pages: Pages(100),
                 quarantined_pages: Pages(0),
                 held_pages: Pages(0),
+                resting_bytes: Bytes(0),
                 power_driver: "simulated".to_owned(),
                 clock_khz: None,
             },

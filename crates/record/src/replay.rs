@@ -167,6 +167,8 @@ impl<'a> RecordedMachines<'a> {
             held_pages: Pages(
                 row.held_pages.map_or(Ok(0), |pages| value(Some(pages), "held_pages"))?,
             ),
+            // Recordings do not have it.
+            resting_bytes: Bytes::ZERO,
             ..geometry.clone()
         };
         let time = Duration::from_micros(value(row.monotonic_us, "monotonic_us")?);

@@ -48,12 +48,19 @@ pub struct BackendInfo {
     /// In held slices; not in `managed_pages`.
     #[serde(default)]
     pub held_pages: Pages,
+    /// Of twins, what is in slices that the power driver was told may rest; all of it is in use.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub resting_bytes: Bytes,
     /// Name of the power driver; `none` without one.
     pub power_driver: String,
     /// Cycles in a millisecond of CPU time, in which measured prices are counted whatever the CPUs'
     /// current frequency; `None` if the system does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_khz: Option<u64>,
+}
+
+fn is_nothing(size: &Bytes) -> bool {
+    size.0 == 0
 }
 
 impl BackendInfo {

@@ -463,6 +463,7 @@ impl PageScan {
             offline_pages: self.offline_pages(|number| self.is_ours(number)),
             quarantined_pages: Pages::ZERO,
             held_pages: self.offline_pages(|number| !self.is_ours(number)),
+            resting_bytes: Bytes(0),
             power_driver: "memory-hotplug".to_owned(),
             clock_khz: Some(self.saved_state.clock_khz.unwrap_or(clock_khz)),
         }

@@ -12,6 +12,7 @@ use ramslice_types::{
 use rustix::io::Errno;
 use tracing::debug;
 
+use crate::cold_memory;
 use crate::error::{FileAccess, KernelError};
 use crate::patched::contents;
 use crate::patched::convert;
@@ -145,7 +146,8 @@ impl PatchedBackend {
 
 impl Backend for PatchedBackend {
     fn info(&self) -> Result<BackendInfo, BackendError> {
-        Ok(convert::info(&self.raw_info()?, self.clock_khz))
+        let resting = cold_memory::resting_bytes(&self.paths.sysfs)?;
+        Ok(convert::info(&self.raw_info()?, resting, self.clock_khz))
     }
 
     fn zones(&self) -> Result<Vec<Zone>, BackendError> {

@@ -20,7 +20,11 @@ fn text(chars: &[c_char]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-pub(crate) fn info(raw: &uapi::ramslice_info, clock_khz: Option<u64>) -> types::BackendInfo {
+pub(crate) fn info(
+    raw: &uapi::ramslice_info,
+    resting_bytes: Bytes,
+    clock_khz: Option<u64>,
+) -> types::BackendInfo {
     types::BackendInfo {
         abi_version: raw.abi_version,
         page_bytes: Bytes(raw.page_bytes.into()),
@@ -35,6 +39,7 @@ pub(crate) fn info(raw: &uapi::ramslice_info, clock_khz: Option<u64>) -> types::
         offline_pages: Pages(raw.offline_pages),
         quarantined_pages: Pages(raw.quarantined_pages),
         held_pages: Pages(raw.held_pages),
+        resting_bytes,
         power_driver: text(&raw.power_driver),
         clock_khz,
     }

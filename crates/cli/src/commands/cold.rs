@@ -33,6 +33,9 @@ it moves along. With several nodes and without --node, each twin gets an equal p
 In mode overflow other memory goes there after all else, and reclaim moves idle pages there before \
 it swaps. In mode strict only what asks for it gets it, and others instead of an OOM kill.
 
+\"may rest\" is what lies in slices that the power driver was told are rarely touched, so that \
+their hardware may idle deep and keep what they hold.
+
 It needs a kernel with CONFIG_RAMSLICE_COLD and `ramslice_cold=0` on its command line, where a \
 size may stand, too: ramslice_cold=2G,strict.
 
@@ -74,6 +77,7 @@ struct ColdNodeRow {
     size_bytes: Bytes,
     used_bytes: Bytes,
     free_bytes: Bytes,
+    resting_bytes: Bytes,
     most_bytes: Bytes,
 }
 
@@ -85,6 +89,7 @@ impl From<&ColdNode> for ColdNodeRow {
             size_bytes: found.size,
             used_bytes: used(found),
             free_bytes: found.free,
+            resting_bytes: found.resting,
             most_bytes: found.most,
         }
     }
@@ -216,6 +221,7 @@ fn table(state: &ColdState) -> TextTable {
         ("cold", ColumnAlign::Right),
         ("used", ColumnAlign::Right),
         ("free", ColumnAlign::Right),
+        ("may rest", ColumnAlign::Right),
         ("at most", ColumnAlign::Right),
     ]);
     for found in &state.nodes {
@@ -225,6 +231,7 @@ fn table(state: &ColdState) -> TextTable {
             found.size.to_string(),
             used(found).to_string(),
             found.free.to_string(),
+            found.resting.to_string(),
             found.most.to_string(),
         ]);
     }
@@ -241,6 +248,7 @@ mod tests {
             twin: node + 8,
             size: Bytes(1 << 30),
             free: Bytes(256 << 20),
+            resting: Bytes(512 << 20),
             most: Bytes(3 << 30),
         };
         ColdState {
@@ -255,6 +263,6 @@ mod tests {
         let mut text = Vec::new();
         table(&state(&[0])).write(&mut text, &crate::render::OutputStyle::plain()).unwrap();
         let text = String::from_utf8(text).unwrap();
-        assert!(text.contains("   0     8  1 GiB  768 MiB  256 MiB    3 GiB"), "{text}");
+        assert!(text.contains("   0     8  1 GiB  768 MiB  256 MiB   512 MiB    3 GiB"), "{text}");
     }
 }

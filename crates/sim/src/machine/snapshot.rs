@@ -2,7 +2,7 @@
 
 use ramslice_policy::SliceRow;
 use ramslice_types::{
-    BackendInfo, PageClass, PageFlag, PageRun, Pages, Pfn, Reason, Slice, SliceContents,
+    BackendInfo, Bytes, PageClass, PageFlag, PageRun, Pages, Pfn, Reason, Slice, SliceContents,
     SliceCounters, SliceId, SliceSnapshot, SliceState, Zone, ZoneIndex,
 };
 
@@ -25,6 +25,7 @@ impl SimMachine {
             offline_pages: sum(|zone| zone.offline),
             quarantined_pages: Pages::ZERO,
             held_pages: Pages(0),
+            resting_bytes: Bytes(0),
             power_driver: "simulated".to_owned(),
             clock_khz: Some((self.config.cycles_per_second / 1e3).round() as u64),
         }

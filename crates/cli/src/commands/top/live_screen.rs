@@ -105,7 +105,7 @@ impl LiveSession {
             // What is shown stays. The next look goes on from there.
             Some(ObserverAnswer::Machine(_)) if top.is_paused => {}
             Some(ObserverAnswer::Machine(seen)) => {
-                top.apply_observation(seen);
+                top.apply_observation(*seen);
                 (self.last_observation, self.last_status) = (Instant::now(), Instant::now());
             }
             Some(ObserverAnswer::Pages(slice, pages)) => top.show_pages(slice, pages),

@@ -55,7 +55,7 @@ pub(super) type Pages = Result<(SliceContents, ContentsSummary), BackendError>;
 
 /// What was seen.
 pub(super) enum ObserverAnswer {
-    Machine(Result<MachineObservation>),
+    Machine(Box<Result<MachineObservation>>),
     Pages(SliceId, Pages),
 }
 
@@ -79,7 +79,7 @@ impl ObserverThread {
             for ask in asked {
                 let answer = match ask {
                     ObserverRequest::Machine => {
-                        ObserverAnswer::Machine(MachineObservation::read(&*backend))
+                        ObserverAnswer::Machine(Box::new(MachineObservation::read(&*backend)))
                     }
                     ObserverRequest::Pages(slice) => {
                         ObserverAnswer::Pages(slice, pages(&*backend, slice))
@@ -126,7 +126,7 @@ impl ObserverThread {
         while goes_on() {
             if let Some(ObserverAnswer::Machine(seen)) = self.wait_answer(TICK)? {
                 // What ends the wait may have ended the look, too: that is no failure.
-                return Ok(goes_on().then_some(seen));
+                return Ok(goes_on().then_some(*seen));
             }
         }
         Ok(None)
