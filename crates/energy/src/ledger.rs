@@ -24,6 +24,8 @@ pub struct EnergySample {
     pub slice_bytes: Bytes,
     /// The state of each slice.
     pub states: Vec<(SliceId, SliceState)>,
+    /// What is in use and may rest.
+    pub resting: Bytes,
     /// What was done so far.
     pub work: WorkCounters,
 }
@@ -55,6 +57,7 @@ impl EnergySample {
             event_seq: snapshot.event_seq,
             slice_bytes: info.slice_bytes,
             states: slices.map(|slice| (slice.id, slice.state)).collect(),
+            resting: info.resting_bytes,
             work,
         }
     }
@@ -115,6 +118,9 @@ pub struct EnergyTally {
     pub off_low_byte_us: u128,
     /// At most this much.
     pub off_high_byte_us: u128,
+    /// Bytes in use that the hardware was told may rest, times microseconds: at most this much.
+    #[serde(default)]
+    pub resting_high_byte_us: u128,
     /// Bytes that went off, each time again: at least this much.
     pub entered_low_bytes: u64,
     /// At most this much.
@@ -138,6 +144,7 @@ impl Add for EnergyTally {
             steps: self.steps + other.steps,
             off_low_byte_us: self.off_low_byte_us + other.off_low_byte_us,
             off_high_byte_us: self.off_high_byte_us + other.off_high_byte_us,
+            resting_high_byte_us: self.resting_high_byte_us + other.resting_high_byte_us,
             entered_low_bytes: self.entered_low_bytes + other.entered_low_bytes,
             entered_high_bytes: self.entered_high_bytes + other.entered_high_bytes,
             tried_bytes: self.tried_bytes + other.tried_bytes,
@@ -232,6 +239,7 @@ fn step(
         steps: 1,
         off_low_byte_us: u128::from(low) * u128::from(elapsed_us),
         off_high_byte_us: u128::from(high) * u128::from(elapsed_us),
+        resting_high_byte_us: u128::from(last.resting.max(now.resting).0) * u128::from(elapsed_us),
         entered_low_bytes: if granule.is_some() { entered } else { 0 },
         entered_high_bytes: perhaps,
         tried_bytes: work.tried_slices.saturating_mul(now.slice_bytes.0),

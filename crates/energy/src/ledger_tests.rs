@@ -14,6 +14,7 @@ fn sample(second: u64, event_seq: u64, states: &[SliceState]) -> EnergySample {
         event_seq,
         slice_bytes: Bytes(MIB),
         states: (0..).map(SliceId).zip(states.iter().copied()).collect(),
+        resting: Bytes::ZERO,
         work: WorkCounters::default(),
     }
 }
@@ -53,6 +54,7 @@ fn info(abi_version: u32) -> BackendInfo {
         offline_pages: Pages(512),
         quarantined_pages: Pages(0),
         held_pages: Pages(256),
+        resting_bytes: Bytes(0),
         power_driver: "none".to_owned(),
         clock_khz: None,
     }
@@ -215,4 +217,12 @@ proptest! {
         let (one, other) = (kept(1, &samples[..=at]), kept(1, &samples[at..]));
         prop_assert_eq!(one + other, kept(1, &samples));
     }
+}
+
+#[test]
+fn what_may_rest_counts_at_the_most_that_was_seen() {
+    let rests =
+        |second, mib| EnergySample { resting: Bytes(mib * MIB), ..sample(second, 0, &[Online]) };
+    let tally = kept(1, &[rests(0, 2), rests(10, 3), rests(20, 0), rests(30, 0)]);
+    assert_eq!(tally.resting_high_byte_us / (u128::from(MIB) * 1_000_000), 30 + 30);
 }

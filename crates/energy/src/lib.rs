@@ -32,7 +32,7 @@ pub use profile::{
     SourcedValue, TEMPLATE, TransitionLatency, WorthProfile, builtin, builtin_giveback,
     builtin_names, builtin_text, worth_profile_names,
 };
-pub use statement::{CurrentSaving, EnergyStatement, MeterComparison, now};
+pub use statement::{CurrentSaving, EnergyStatement, MeterComparison, RestStatement, now};
 pub use statement_settings::{PowerGranule, StatementSettings};
 pub use verdict::{EnergyVerdict, NetSign, percent, range};
 pub use worth::WorthUnit;

@@ -8,7 +8,7 @@ use crate::clock::{SampleClock, gib};
 use crate::costs::{CostCalculator, CostLine};
 use crate::interval::Interval;
 use crate::ledger::{EnergySample, EnergyTally};
-use crate::profile::DramPowerState;
+use crate::profile::{DataRetention, DramPowerState, SavingScope};
 use crate::statement_settings::{PowerGranule, StatementSettings};
 use crate::verdict::{EnergyVerdict, VerdictGrounds, digits, range, verdict};
 
@@ -23,6 +23,20 @@ pub struct MeterComparison {
     pub model_joules: Interval<Joules>,
     /// Whether the profile fits. Memory that is used may draw more than one that is idle.
     pub agrees: bool,
+}
+
+/// What slices in use may have saved by resting between two accesses.
+///
+/// No part of what was saved: whether hardware rested is not known. So the low end is none of the
+/// time, and the high end all of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RestStatement {
+    /// The profile's first state that keeps contents while other memory is in use, if it has one.
+    pub state: Option<String>,
+    /// Memory that the power driver was told may rest, times real seconds.
+    pub gib_seconds: Interval<GibSeconds>,
+    /// Saved by it; nothing if the profile's power of the state is unknown.
+    pub joules: Option<Interval<Joules>>,
 }
 
 /// Where the joules went.
@@ -40,6 +54,9 @@ pub struct EnergyStatement {
     pub invested_joules: Interval<Joules>,
     /// Saved less invested.
     pub net_joules: Interval<Joules>,
+    /// Of slices in use; nothing if none may rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rest: Option<RestStatement>,
     /// Drawn by the whole machine.
     pub machine_joules: Option<Interval<Joules>>,
     /// Net as a share of that; it may be below 0.
@@ -116,6 +133,7 @@ impl EnergyStatement {
             lines,
             invested_joules: invested,
             net_joules: net,
+            rest: rest(tally, settings),
             machine_joules,
             net_share,
             basis: basis(tally, settings, time),
@@ -134,6 +152,24 @@ fn machine_energy(
         return Some(Interval::exactly(joules));
     }
     Some(settings.profile.machine.as_ref()?.platform_power.value?.times(time))
+}
+
+fn rest(tally: &EnergyTally, settings: &StatementSettings<'_>) -> Option<RestStatement> {
+    let rests = |state: &&DramPowerState| {
+        state.retention.value == Some(DataRetention::Kept)
+            && state.applies.value == Some(SavingScope::InUse)
+    };
+    if tally.resting_high_byte_us == 0 {
+        return None;
+    }
+    let state = settings.profile.states.iter().find(rests);
+    let gib_seconds = settings.clock.gib_seconds(tally.resting_high_byte_us);
+    let saving = state.and_then(DramPowerState::saving_by_packing);
+    Some(RestStatement {
+        state: state.map(|state| state.name.clone()),
+        gib_seconds,
+        joules: saving.map(|saving| saving.times(gib_seconds).or_nothing()),
+    })
 }
 
 fn basis(

@@ -466,3 +466,39 @@ proptest! {
         prop_assert!(dear.low() <= cheap.low() && dear.high() <= cheap.high());
     }
 }
+
+/// A GiB that may rest for so many seconds, with nothing off.
+fn rest_for(seconds: u64) -> EnergyTally {
+    let byte_us = u128::from(GIB) * u128::from(seconds) * 1_000_000;
+    EnergyTally {
+        elapsed_us: seconds * 1_000_000,
+        resting_high_byte_us: byte_us,
+        ..off_for(0, WorkCounters::default())
+    }
+}
+
+#[test]
+fn rest_is_from_none_to_all_of_the_time_and_in_no_sum() {
+    let kept = TEMPLATE.replace("is = \"lost\"", "is = \"kept\"");
+    let profile = DramProfile::parse(&kept, "kept.toml").unwrap();
+    let case = StatementCase::new(profile, SampleClock::Real);
+    let statement = case.state(&rest_for(100));
+    let rest = statement.rest.unwrap();
+    let saving = case.profile.states[0].saving_by_packing().unwrap();
+    assert_eq!(rest.state.as_deref(), Some(case.profile.states[0].name.as_str()));
+    near(Joules(rest.gib_seconds.low().0), 100.0);
+    let joules = rest.joules.unwrap();
+    near(joules.low(), 0.0);
+    near(joules.high(), 100.0 * saving.high().0);
+    assert!(joules.high().0 > 0.0);
+    near(statement.saved_joules.high(), 0.0);
+    near(statement.net_joules.high(), 0.0);
+}
+
+#[test]
+fn without_a_state_that_keeps_contents_rest_has_no_joules() {
+    let rest = StatementCase::template(SampleClock::Real).state(&rest_for(100)).rest.unwrap();
+    assert_eq!((rest.state, rest.joules), (None, None));
+    let none = StatementCase::template(SampleClock::Real).state(&rest_for(0));
+    assert_eq!(none.rest, None);
+}

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_energy::{
-    CurrentSaving, EnergyStatement, EnergyTally, Interval, LedgerPlan, PowerGranule, SampleClock,
-    TimeFactor, percent, range,
+    CurrentSaving, EnergyStatement, EnergyTally, Interval, LedgerPlan, PowerGranule, RestStatement,
+    SampleClock, TimeFactor, percent, range,
 };
 use ramslice_types::{Bytes, PhysicalQuantity, Ratio, WorkCounters};
 use serde::Serialize;
@@ -137,6 +137,9 @@ impl StatementView<'_> {
         for line in &statement.lines {
             note(&format!("{}: {}", line.term.name(), line.basis))?;
         }
+        if let Some(rest) = &statement.rest {
+            note(&rest_text(rest))?;
+        }
         for text in &statement.basis {
             note(text)?;
         }
@@ -155,6 +158,24 @@ impl StatementView<'_> {
         }
         writeln!(out)?;
         Ok(writeln!(out, "{}", screen.bold(&fill(&statement.verdict.sentence, width, 0)))?)
+    }
+}
+
+fn rest_text(rest: &RestStatement) -> String {
+    let memory = range(rest.gib_seconds);
+    match (&rest.state, rest.joules) {
+        (None, _) => format!(
+            "rest: {memory} in use may rest; the profile has no state that keeps contents while \
+             other memory is in use"
+        ),
+        (Some(state), None) => {
+            format!("rest: {memory} in use may rest in state {state}, whose saving is unknown")
+        }
+        (Some(state), Some(joules)) => format!(
+            "rest: {memory} in use may rest in state {state}, from none to all of the time: {}, \
+             which is in no sum",
+            range(joules)
+        ),
     }
 }
 
