@@ -8,7 +8,7 @@ use crate::clock::{SampleClock, gib};
 use crate::costs::{CostCalculator, CostLine};
 use crate::interval::Interval;
 use crate::ledger::{EnergySample, EnergyTally};
-use crate::profile::{DataRetention, DramPowerState, SavingScope};
+use crate::profile::DramPowerState;
 use crate::statement_settings::{PowerGranule, StatementSettings};
 use crate::verdict::{EnergyVerdict, VerdictGrounds, digits, range, verdict};
 
@@ -31,7 +31,7 @@ pub struct MeterComparison {
 /// time, and the high end all of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RestStatement {
-    /// The profile's first state that keeps contents while other memory is in use, if it has one.
+    /// See [`crate::DramProfile::rest_state`].
     pub state: Option<String>,
     /// Memory that the power driver was told may rest, times real seconds.
     pub gib_seconds: Interval<GibSeconds>,
@@ -155,14 +155,10 @@ fn machine_energy(
 }
 
 fn rest(tally: &EnergyTally, settings: &StatementSettings<'_>) -> Option<RestStatement> {
-    let rests = |state: &&DramPowerState| {
-        state.retention.value == Some(DataRetention::Kept)
-            && state.applies.value == Some(SavingScope::InUse)
-    };
     if tally.resting_high_byte_us == 0 {
         return None;
     }
-    let state = settings.profile.states.iter().find(rests);
+    let state = settings.profile.rest_state();
     let gib_seconds = settings.clock.gib_seconds(tally.resting_high_byte_us);
     let saving = state.and_then(DramPowerState::saving_by_packing);
     Some(RestStatement {

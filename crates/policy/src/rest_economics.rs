@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ramslice_energy::{DataRetention, DramProfile, Interval, SampleClock};
+use ramslice_energy::{DramProfile, Interval, SampleClock};
 use ramslice_types::{Bytes, PhysicalQuantity, PriceParameter, Worth, WorthPerSecond};
 
 const BYTES_PER_GIB: f64 = (1u64 << 30) as f64;
@@ -21,8 +21,8 @@ pub struct RestEconomics {
 }
 
 impl RestEconomics {
-    /// From a profile whose machine gives the costs, for pages of this size. Of the states that
-    /// keep contents, the one that saves most.
+    /// From a profile whose machine gives the costs, for pages of this size. For the
+    /// state see [`DramProfile::rest_state`].
     ///
     /// # Errors
     /// What the profile lacks, as a sentence.
@@ -42,12 +42,9 @@ impl RestEconomics {
             cycles += middle(price.ok_or_else(|| of("does not say what moving a page costs"))?);
         }
         let kept = profile
-            .states
-            .iter()
-            .filter(|state| state.retention.value == Some(DataRetention::Kept))
-            .filter_map(|state| Some((middle(state.saving_by_packing()?), &state.name)))
-            .filter(|(saving, _)| *saving > 0.0)
-            .max_by(|one, other| one.0.total_cmp(&other.0));
+            .rest_state()
+            .and_then(|state| Some((middle(state.saving_by_packing()?), &state.name)))
+            .filter(|(saving, _)| *saving > 0.0);
         let (saving, state) = kept.ok_or_else(|| {
             of("does not say what memory saves that rests and keeps its contents")
         })?;

@@ -257,6 +257,19 @@ impl DramProfile {
         check::profile(text, file)
     }
 
+    /// The state in which memory in use may rest: of those that keep contents while other memory is
+    /// in use, the one that saves most, as far as that is known.
+    pub fn rest_state(&self) -> Option<&DramPowerState> {
+        let rests = |state: &&DramPowerState| {
+            state.retention.value == Some(DataRetention::Kept)
+                && state.applies.value == Some(SavingScope::InUse)
+        };
+        let most = |state: &DramPowerState| -> f64 {
+            state.saving_by_packing().map_or(-1.0, |saving| saving.high().0)
+        };
+        self.states.iter().filter(rests).max_by(|one, other| most(one).total_cmp(&most(other)))
+    }
+
     /// The state of this name.
     pub fn state(&self, name: &str) -> Option<&DramPowerState> {
         self.states.iter().find(|state| state.name == name)
