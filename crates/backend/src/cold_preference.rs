@@ -170,6 +170,7 @@ mod tests {
         for (node, size) in sizes.into_iter().enumerate() {
             files.push((format!("{COLD}/node{node}/bytes"), size));
             files.push((format!("{COLD}/node{node}/max_bytes"), "1073741824\n"));
+            files.push((format!("{COLD}/node{node}/resting_bytes"), "0\n"));
             files.push((format!("{COLD}/node{node}/twin"), ["3\n", "2\n"][node]));
         }
         let files: Vec<_> = files.iter().map(|(name, text)| (name.as_str(), *text)).collect();
