@@ -18,7 +18,8 @@ help: ## Shows this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo demo-stock demo-giveback test test-long test-arm64 check fuzz soak case shell series
-.PHONY: bench bench-check bench-energy bench-governor bench-placement bench-giveback bench-all
+.PHONY: bench bench-check bench-energy bench-governor bench-placement bench-giveback bench-cold
+.PHONY: bench-all
 demo: setup ## Shows slices being emptied and powered off, in a virtual machine
 	@lab/bin/ramlab demo
 
@@ -63,6 +64,9 @@ bench-governor: setup ## Plays policies against the clairvoyant in the simulator
 
 bench-giveback: setup ## Measures what the host holds of guests, by each way of giving back
 	@lab/bin/ramlab bench giveback
+
+bench-cold: setup ## Measures where accesses to DRAM go, with cold memory and without
+	@lab/bin/ramlab bench cold
 
 bench-all: setup ## Runs every benchmark suite
 	@lab/bin/ramlab bench

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Compiles the C programs that guests run, of lab/guest, into the cache, and prints their folder.
 
-What libcold makes for native guests goes into its folder libcold.
+The plugin of QEMU that counts accesses of native guests goes there, too, and what libcold makes for
+them into its folder libcold.
 
 Usage: ramlab guest-programs [--arch arm64]
 """
@@ -9,13 +10,14 @@ Usage: ramlab guest-programs [--arch arm64]
 import argparse
 import os
 
+from ramlab import dram_accesses
 from ramlab.architectures import ARCHITECTURES, NATIVE
 from ramlab.common import CACHE, ROOT, run
 
 FLAGS = ["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror",
          "-I", ROOT / "kernel/files/include/uapi"]
 # What counts instructions by x86-64's time stamp counter; no benchmark runs anywhere else.
-NATIVE_ONLY = '#include "ticks.h"'
+NATIVE_ONLY = ('#include "ticks.h"', '#include "access_marker.h"', '#include "value_map.h"')
 
 
 def folder(arch=NATIVE):
@@ -27,7 +29,8 @@ def build(arch=NATIVE):
     """All programs; returns the folder that holds them."""
     folder(arch).mkdir(parents=True, exist_ok=True)
     for source in sorted((ROOT / "lab/guest").glob("*.c")):
-        if not arch.is_native and NATIVE_ONLY in source.read_text():
+        text = source.read_text()
+        if not arch.is_native and any(header in text for header in NATIVE_ONLY):
             continue
         program = folder(arch) / source.stem
         # Another checkout may be using it: it appears at once or not at all.
@@ -35,6 +38,7 @@ def build(arch=NATIVE):
         run([f"{arch.compiler}gcc", *FLAGS, "-o", fresh, source, "-lm"])
         fresh.rename(program)
     if arch.is_native:
+        dram_accesses.build()
         build_cold_library()
     return folder(arch)
 

@@ -21,11 +21,11 @@ import subprocess
 import sys
 
 from ramlab import provenance
-from ramlab.bench import energy, entries, giveback, governor, machines, placement, slices
+from ramlab.bench import cold, energy, entries, giveback, governor, machines, placement, slices
 from ramlab.common import OUT, RAMLAB, die, locked
 
 SUITES = {"slices": slices, "energy": energy, "governor": governor, "placement": placement,
-          "giveback": giveback}
+          "giveback": giveback, "cold": cold}
 
 
 def arguments():
