@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Rest: the power driver is told which slices in use are a twin's, and of no other.
 
-The simulated controller counts as a violation what no controller expects: a slice that is told of
-twice, or would lose what it holds.
+The simulated controller counts as a violation what no controller expects: a slice that is to rest
+and does, or would lose what it holds.
 """
 
 import errno

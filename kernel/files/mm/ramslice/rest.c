@@ -16,13 +16,13 @@
 
 #define REST_INTERVAL	HZ
 
-/* Slices that the driver was told of. Changes under ramslice_mutex. */
+/* Slices that may rest as far as the driver knows. Under ramslice_mutex. */
 static DEFINE_XARRAY(ramslice_resting);
 
 /* What the driver failed with: no slice rests from then on. Under ramslice_mutex. */
 static int ramslice_rest_err;
 
-/* Was the driver told of it? */
+/* Does the driver know? */
 static bool ramslice_slice_rests(u32 id)
 {
 	return xa_load(&ramslice_resting, id);
@@ -77,7 +77,7 @@ static void ramslice_tell_rest(u32 id, bool rests)
 	       id, err);
 }
 
-/* Looks for the next slice from @id on to tell of; RAMSLICE_NO_ID if none is left. */
+/* The next slice from @id on that the driver has wrong; RAMSLICE_NO_ID if none. */
 static u32 ramslice_rest_next(u32 id)
 {
 	for (; id < ramslice_nr_ids; id++) {

@@ -102,7 +102,7 @@ MODULE_PARM_DESC(nr_resting, "slices that may rest");
 
 /* Those slices. Calls for different slices may come at the same time. */
 static DEFINE_XARRAY(sim_resting);
-/* A call for one hung: it is told of none any more. */
+/* A call for one hung: there are no more calls. */
 static bool sim_rest_hung;
 static DEFINE_MUTEX(sim_rest_mutex);
 
