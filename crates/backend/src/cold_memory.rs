@@ -12,6 +12,7 @@ use ramslice_types::Bytes;
 use rustix::io::Errno;
 
 use crate::error::{FileAccess, KernelError};
+use crate::readers::numa::meminfo_bytes;
 use crate::readers::sysfs::failed as sysfs_failed;
 
 const COLD: &str = "sys/kernel/mm/ramslice/cold";
@@ -343,15 +344,8 @@ impl ColdMemory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Bytes(0)),
             read => read.map_err(|source| sysfs_failed(path.clone(), FileAccess::Read, source))?,
         };
-        // Node 1 MemFree:           524288 kB
-        let free = text.lines().find_map(|line| {
-            let mut words = line.split_whitespace().skip(2);
-            (words.next()? == "MemFree:").then(|| words.next()?.parse::<u64>().ok())?
-        });
-        match free {
-            Some(kib) => Ok(Bytes(kib << 10)),
-            None => Err(KernelError::NotANumber { path, text: text.trim().to_owned() }),
-        }
+        meminfo_bytes(&text, "MemFree:")
+            .ok_or_else(|| KernelError::NotANumber { path, text: text.trim().to_owned() })
     }
 
     fn number(&self, name: &str) -> Result<u64, KernelError> {

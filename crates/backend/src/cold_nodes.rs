@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use ramslice_types::Bytes;
 
 use crate::error::{FileAccess, KernelError};
+use crate::readers::numa::{meminfo_bytes, parse_nodes};
 use crate::readers::sysfs::failed as sysfs_failed;
 
 const NODES: &str = "sys/devices/system/node";
@@ -85,13 +86,8 @@ impl ColdNodes {
     fn memory(&self, node: u32) -> Result<NodeMemory, KernelError> {
         let path = self.root.join(NODES).join(format!("node{node}/meminfo"));
         let text = read(&path)?;
-        // Node 1 MemFree:           524288 kB
         let field = |name: &str| {
-            let kib = text.lines().find_map(|line| {
-                let mut words = line.split_whitespace().skip(2);
-                (words.next()? == name).then(|| words.next()?.parse::<u64>().ok())?
-            });
-            kib.map(|kib| Bytes(kib << 10))
+            meminfo_bytes(&text, name)
                 .ok_or_else(|| KernelError::NotANumber { path: path.clone(), text: text.clone() })
         };
         let (total, free) = (field("MemTotal:")?, field("MemFree:")?);
@@ -141,7 +137,7 @@ impl ColdNodes {
             let tier =
                 name.to_str().and_then(|name| name.strip_prefix("memory_tier")?.parse().ok());
             let nodes = fs::read_to_string(entry.path().join("nodelist")).ok();
-            if let (Some(tier), Some(nodes)) = (tier, nodes.as_deref().and_then(parse_list)) {
+            if let (Some(tier), Some(nodes)) = (tier, nodes.as_deref().and_then(parse_nodes)) {
                 tiers.extend(nodes.into_iter().map(|node| (node, tier)));
             }
         }
@@ -155,7 +151,7 @@ impl ColdNodes {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             read => read.map_err(|source| sysfs_failed(path.clone(), FileAccess::Read, source))?,
         };
-        parse_list(&text)
+        parse_nodes(&text)
             .ok_or_else(|| KernelError::NotANumber { path, text: text.trim().to_owned() })
     }
 }
@@ -164,15 +160,6 @@ fn read(path: &Path) -> Result<String, KernelError> {
     fs::read_to_string(path)
         .map(|text| text.trim().to_owned())
         .map_err(|source| sysfs_failed(path.to_owned(), FileAccess::Read, source))
-}
-
-fn parse_list(text: &str) -> Option<Vec<u32>> {
-    let mut nodes = Vec::new();
-    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        nodes.extend(first.parse::<u32>().ok()?..=last.parse().ok()?);
-    }
-    Some(nodes)
 }
 
 #[cfg(test)]

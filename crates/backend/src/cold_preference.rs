@@ -9,6 +9,7 @@ use ramslice_types::Bytes;
 use rustix::io::Errno;
 
 use crate::cold_memory::{ColdError, ColdMemory};
+use crate::readers::numa::parse_nodes;
 use crate::sys::memory_policy::prefer_nodes;
 
 const NODES: &str = "sys/devices/system/node";
@@ -139,12 +140,7 @@ fn lowest_tier(root: &Path) -> Vec<u32> {
 
 /// Nodes by a list of the kernel, as in `0-1,3`; none if it cannot be read.
 fn list(path: &Path) -> Vec<u32> {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let parts = text.trim().split(',').filter_map(|part| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse::<u32>().ok()?..=last.parse().ok()?)
-    });
-    parts.flatten().collect()
+    fs::read_to_string(path).ok().and_then(|text| parse_nodes(&text)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! a vendor's DRAM segments, and the names of what pages hold.
 
 mod mem_offline;
+pub(crate) mod numa;
 pub(crate) mod page_names;
 pub(crate) mod page_owner;
 mod paths;
