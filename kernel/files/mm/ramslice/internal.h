@@ -12,6 +12,8 @@
  *   page_class.c
  *               what a page is, and why it may keep its slice on
  *   cache.c     which clean page cache is dropped, and which is moved
+ *   cache_events.c
+ *               look-ups in the page cache, and distances of refaults
  *   census.c    walks one slice: what is in it, what blocks it
  *   pages.c     shows user space what is in a slice, page by page
  *   price.c     what emptying costs (pure arithmetic)
@@ -424,6 +426,12 @@ bool ramslice_folio_droppable(struct folio *folio);
 bool ramslice_folio_goes(struct folio *folio, enum ramslice_cache cache);
 bool ramslice_drop_folio(struct folio *folio, enum ramslice_cache cache);
 void ramslice_age_folio(struct folio *folio);
+
+/* --- cache_events.c --- */
+#define RAMSLICE_NR_DISTANCES	64
+
+unsigned int ramslice_distance_order(unsigned long distance);
+ssize_t ramslice_show_refaults(bool file, char *buf);
 
 /* --- census.c --- */
 /* Folios that may be lent, of which a census keeps where they are. */

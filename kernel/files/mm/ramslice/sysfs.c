@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Configuration in /sys/kernel/mm/ramslice: one value for each file. See
+ * Configuration in /sys/kernel/mm/ramslice: one value for each file, but for the
+ * counts of refaults by distance. See
  * Documentation/ABI/testing/sysfs-kernel-mm-ramslice.
  */
 
@@ -248,6 +249,33 @@ static const struct attribute_group ramslice_place_group = {
 	.attrs = ramslice_place_attrs,
 };
 
+static ssize_t file_show(struct kobject *kobj, struct kobj_attribute *attr,
+			 char *buf)
+{
+	return ramslice_show_refaults(true, buf);
+}
+
+static struct kobj_attribute file_attr = __ATTR_RO(file);
+
+static ssize_t anon_show(struct kobject *kobj, struct kobj_attribute *attr,
+			 char *buf)
+{
+	return ramslice_show_refaults(false, buf);
+}
+
+static struct kobj_attribute anon_attr = __ATTR_RO(anon);
+
+static struct attribute *ramslice_refault_attrs[] = {
+	&file_attr.attr,
+	&anon_attr.attr,
+	NULL
+};
+
+static const struct attribute_group ramslice_refault_group = {
+	.name = "refault_distances",
+	.attrs = ramslice_refault_attrs,
+};
+
 static struct attribute *ramslice_off_attrs[] = {
 	&enabled_attr.attr,
 	NULL
@@ -270,5 +298,6 @@ int __init ramslice_sysfs_init(void)
 	err = sysfs_create_group(kobj, &ramslice_group);
 	err = err ?: sysfs_create_group(kobj, &ramslice_price_group);
 	err = err ?: sysfs_create_group(kobj, &ramslice_place_group);
+	err = err ?: sysfs_create_group(kobj, &ramslice_refault_group);
 	return err ?: ramslice_cold_init(kobj);
 }

@@ -34,6 +34,7 @@ class Sysfs(harness.RamsliceTest):
             "scan_ppm",
             "price",
             "placement",
+            "refault_distances",
         }
         self.assertEqual(set(os.listdir(dev.SYSFS)), names)
 

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Hooks of the page cache: what was looked up there, what was absent, what
+ * reading ahead brought for nothing, and how far away refaults were.
+ *
+ * In a header of their own, because only filemap, readahead and workingset need
+ * them. They cost a static key while ramslice is off.
+ */
+#ifndef _LINUX_RAMSLICE_CACHE_H
+#define _LINUX_RAMSLICE_CACHE_H
+
+#include <linux/fs.h>
+#include <linux/mm.h>
+#include <linux/page_idle.h>
+#include <linux/pagevec.h>
+#include <linux/ramslice.h>
+#include <linux/vmstat.h>
+
+#ifdef CONFIG_RAMSLICE
+
+/*
+ * Who must not wait looks once more, by another way, if the page is absent: only
+ * that one counts.
+ */
+#define RAMSLICE_NO_LOOKUP	(IOCB_NOWAIT | IOCB_NOIO)
+
+void __ramslice_cache_read(const struct kiocb *iocb,
+			   const struct folio_batch *fbatch,
+			   pgoff_t last_index);
+void __ramslice_cache_fault(const struct vm_fault *vmf, struct folio *folio);
+void __ramslice_cache_map(const struct vm_fault *vmf);
+void __ramslice_gen_eviction(struct lruvec *lruvec, int type, unsigned long seq,
+			     long nr_pages);
+void __ramslice_gen_refault(struct lruvec *lruvec, int type, unsigned long seq,
+			    long nr_pages);
+void __ramslice_refault(bool file, unsigned long distance, long nr_pages);
+
+/* The page that a read begins with is not in the cache. */
+static __always_inline void ramslice_cache_absent(const struct kiocb *iocb)
+{
+	if (ramslice_enabled() && !(iocb->ki_flags & RAMSLICE_NO_LOOKUP))
+		count_vm_event(RAMSLICE_ABSENT_READ);
+}
+
+/**
+ * ramslice_cache_read - a read found these folios, or brought the first of them
+ * @iocb: the read
+ * @fbatch: folios from its position on, at least one
+ * @last_index: page beyond its end
+ */
+static __always_inline void
+ramslice_cache_read(const struct kiocb *iocb, const struct folio_batch *fbatch,
+		    pgoff_t last_index)
+{
+	if (ramslice_enabled())
+		__ramslice_cache_read(iocb, fbatch, last_index);
+}
+
+/* A fault looks up a page of a file: @folio, or NULL if it is absent. */
+static __always_inline void ramslice_cache_fault(const struct vm_fault *vmf,
+						 struct folio *folio)
+{
+	if (ramslice_enabled())
+		__ramslice_cache_fault(vmf, folio);
+}
+
+/* A fault found its page, and mapped others that were there, too. */
+static __always_inline void ramslice_cache_map(const struct vm_fault *vmf)
+{
+	if (ramslice_enabled())
+		__ramslice_cache_map(vmf);
+}
+
+/* A folio was read because it was absent. */
+static __always_inline void ramslice_cache_fill(const struct folio *folio)
+{
+	if (ramslice_enabled())
+		count_vm_events(RAMSLICE_READAHEAD, folio_nr_pages(folio));
+}
+
+/*
+ * A folio is about to be read ahead: idle until it is used. Nothing else has seen
+ * it yet.
+ */
+static __always_inline void ramslice_cache_read_ahead(struct folio *folio)
+{
+	if (!ramslice_enabled())
+		return;
+	count_vm_events(RAMSLICE_READAHEAD, folio_nr_pages(folio));
+	folio_set_idle(folio);
+}
+
+/*
+ * A folio leaves the cache. Idle page tracking and DAMON make folios idle, too,
+ * which then count as if they had not been used since they were read.
+ *
+ * Context: i_pages locked, interrupts off.
+ */
+static __always_inline void ramslice_cache_remove(const struct folio *folio)
+{
+	if (ramslice_enabled() && folio_test_idle(folio) &&
+	    !folio_test_swapbacked(folio))
+		__count_vm_events(RAMSLICE_READAHEAD_UNUSED,
+				  folio_nr_pages(folio));
+}
+
+/**
+ * ramslice_gen_eviction - a folio is evicted from the oldest generation
+ * @lruvec: of the folio
+ * @type: anonymous 0, file 1
+ * @seq: number of that generation
+ * @nr_pages: of the folio
+ */
+static __always_inline void ramslice_gen_eviction(struct lruvec *lruvec,
+						  int type, unsigned long seq,
+						  long nr_pages)
+{
+	if (ramslice_enabled())
+		__ramslice_gen_eviction(lruvec, type, seq, nr_pages);
+}
+
+/* A folio comes back that was evicted from generation @seq. Under RCU. */
+static __always_inline void ramslice_gen_refault(struct lruvec *lruvec,
+						 int type, unsigned long seq,
+						 long nr_pages)
+{
+	if (ramslice_enabled())
+		__ramslice_gen_refault(lruvec, type, seq, nr_pages);
+}
+
+/* So many pages come back, after the lists aged by @distance pages. */
+#define ramslice_refault(_file, _distance, _nr_pages) do {		\
+	if (ramslice_enabled())						\
+		__ramslice_refault(_file, _distance, _nr_pages);	\
+} while (0)
+
+#else /* !CONFIG_RAMSLICE */
+
+/* Macros, as in ramslice.h. */
+#define ramslice_cache_absent(...)		do { } while (0)
+#define ramslice_cache_read(...)		do { } while (0)
+#define ramslice_cache_fault(...)		do { } while (0)
+#define ramslice_cache_map(...)			do { } while (0)
+#define ramslice_cache_fill(...)		do { } while (0)
+#define ramslice_cache_read_ahead(...)		do { } while (0)
+#define ramslice_cache_remove(...)		do { } while (0)
+#define ramslice_gen_eviction(...)		do { } while (0)
+#define ramslice_gen_refault(...)		do { } while (0)
+#define ramslice_refault(...)			do { } while (0)
+
+#endif /* CONFIG_RAMSLICE */
+
+#endif /* _LINUX_RAMSLICE_CACHE_H */
