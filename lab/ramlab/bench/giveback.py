@@ -17,6 +17,8 @@ from .slices import images_of
 
 SCRIPT = "giveback_work.py"
 OURS, GOVERNOR, USUAL, NOTHING = "ours", "governor", "reporting", "none"
+# Ours on a kernel without ramslice
+STOCK = "ours-stock"
 # Boots of the arms that targets name, and of those beside them
 BOOTS, BOOTS_BESIDE = 10, 3
 BESIDE = [GOVERNOR, "order-0", "timer"]
@@ -40,12 +42,12 @@ def flavour(arm):
     return "plain" if arm in (OURS, GOVERNOR) else "stock"
 
 
-def boot(arm, daemon):
-    """A boot of an arm; `daemon` is the path of ramsliced."""
+def boot(arm, daemon, program):
+    """A boot of an arm; the paths of ramsliced and of ramslice."""
     source = Source().pristine / "tools/lib/bpf"
     memory = "{folder}/" + machines.MEMORY
     return Boot(arm, flavour(arm), words(arm, memory), SCRIPT, [arm, memory, source, FILE],
-                [f"RAMSLICE_DAEMON={daemon}"])
+                [f"RAMSLICE_DAEMON={daemon}", f"RAMSLICE_PROGRAM={program}"])
 
 
 def gib_minutes(samples, name):
@@ -86,13 +88,44 @@ def give_back_seconds(figures):
 
 def work(args):
     """What the host holds at the end and over time; what is read again; what a burst takes."""
-    images = images_of("plain", "stock")
-    daemon = args.used.program("ramsliced")
     arms = {arm: 1 if args.quick else BOOTS for arm in (OURS, USUAL, NOTHING)}
     arms |= {arm: 1 if args.quick else BOOTS_BESIDE for arm in BESIDE}
-    boots = [boot(arm, daemon) for arm, number in arms.items() for _ in range(number)]
-    found = machines.run(boots, images, "giveback", args)
+    found, images = run(arms, "giveback", args)
     return judged(found), images
+
+
+def run(arms, name, args):
+    """Boots of each arm, {arm: how many}: what they left, {arm: [figures]}, and the images."""
+    images = images_of("plain", "stock")
+    programs = [args.used.program(one) for one in ("ramsliced", "ramslice")]
+    boots = [boot(arm, *programs) for arm, number in arms.items() for _ in range(number)]
+    return machines.run(boots, images, name, args), images
+
+
+def stock(args):
+    """The same work on a kernel without ramslice, with and without ours."""
+    found, images = run({arm: 1 if args.quick else BOOTS for arm in (STOCK, USUAL)},
+                        "giveback-stock", args)
+    return judged_stock(found), images
+
+
+def judged_stock(found):
+    """Entries from what boots on the stock kernel left, {arm: [figures]}."""
+    minutes = {arm: [gib_minutes(one["samples"], "held_bytes") for one in boots]
+               for arm, boots in found.items()}
+    usual = statistics.fmean(minutes[USUAL])
+    reread = {arm: statistics.fmean(one["reread_bytes"] / GIB for one in boots)
+              for arm, boots in found.items()}
+    cpu = {arm: statistics.fmean(one["cpu_s"] for one in boots) for arm, boots in found.items()}
+    return [
+        stats.mean_entry(
+            "stock-gib-minutes", "GiB x minutes over those of free page reporting",
+            [value / usual for value in minutes[STOCK]],
+            beside={f"{what}-{arm}": value for what, values in
+                    (("reread-gib", reread), ("cpu-s", cpu)) for arm, value in values.items()}),
+        stats.mean_entry("stock-lost", "pages swapped out and processes killed",
+                         [sum(one["killed"] + one["swapped_pages"] for one in found[STOCK])]),
+    ]
 
 
 def judged(found):
@@ -132,4 +165,4 @@ def judged(found):
     return new
 
 
-PARTS = {"work": work}
+PARTS = {"work": work, "stock": stock}

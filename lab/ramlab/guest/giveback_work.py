@@ -14,6 +14,8 @@ goes back:
   timer      free page reporting, and every ten seconds caches are dropped and memory is compacted
   ours       ramsliced switches slices off, which the power driver reports, by the policy periodic
   governor   the same by the governor, which weighs it
+  ours-stock a kernel without ramslice: free page reporting, and `ramslice giveback --now --hotplug`
+             every ten seconds
 """
 
 import argparse
@@ -35,7 +37,8 @@ from ramlab.guest.harness import MIB, meminfo
 from ramlab.guest.workload import Load
 
 DISK = Path("/mnt")
-ARMS = ["none", "reporting", "order-0", "timer", "ours", "governor"]
+PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
+ARMS = ["none", "reporting", "order-0", "timer", "ours", "governor", "ours-stock"]
 UNITS = ["btf_relocate", "elf", "features", "gen_loader", "nlattr", "ringbuf", "strset", "zip"]
 FLAGS = "-O1 -fPIC -D_GNU_SOURCE -D_LARGEFILE64_SOURCE -D_FILE_OFFSET_BITS=64"
 # Read again and again, so that it is worth keeping
@@ -144,22 +147,34 @@ def burst(mib):
 
 
 @contextlib.contextmanager
-def timer():
-    """What people write today: drop caches and compact, every now and then."""
+def every_ten_seconds(what):
+    """Calls `what` again and again; an error ends the work."""
     over = threading.Event()
 
     def loop():
         while not over.wait(TIMER_SECONDS):
-            dev.write("/proc/sys/vm/drop_caches", 3)
-            dev.write("/proc/sys/vm/compact_memory", 1)
+            what()
 
-    thread = threading.Thread(target=loop)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        looping = pool.submit(loop)
+        try:
+            yield
+        finally:
+            over.set()
+            looping.result()
+
+
+def drop_and_compact():
+    """What people write today."""
+    dev.write("/proc/sys/vm/drop_caches", 3)
+    dev.write("/proc/sys/vm/compact_memory", 1)
+
+
+def give_back_on_stock():
+    """What ours does where the kernel has no ramslice. Status 1: short of memory, or interrupted."""
+    done = subprocess.run([PROGRAM, "giveback", "--now", "--hotplug"], capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        raise AssertionError(f"status {done.returncode}: {done.stderr}")
 
 
 @contextlib.contextmanager
@@ -239,7 +254,8 @@ def main():
     cpu = cpu_seconds()
     sampler.start()
     ways = {
-        "timer": timer,
+        "timer": lambda: every_ten_seconds(drop_and_compact),
+        "ours-stock": lambda: every_ten_seconds(give_back_on_stock),
         "ours": lambda: daemon(PERIODIC),
         "governor": lambda: daemon(GOVERNOR),
     }

@@ -6,11 +6,12 @@ it. RAMSLICE_GUEST_MEMORY names it.
 """
 
 import json
+import mmap
 import os
 import subprocess
 import unittest
 
-from ramlab.guest import harness
+from ramlab.guest import harness, hotplug_blocks
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB
 from ramlab.guest.hotplug_blocks import PROGRAM
@@ -81,6 +82,68 @@ class StockGiveback(unittest.TestCase):
             done = subprocess.run([PROGRAM, "giveback", *words], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2)
             self.assertIn("needs a kernel with ramslice", done.stderr)
+
+
+def pages_among_holes(test, mib, every):
+    """Every so many pages of `mib` MiB of memory in use, the rest free again: (map, pages)."""
+    memory = mmap.mmap(-1, mib * MIB)
+    test.addCleanup(memory.close)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    for page in range(0, len(memory), mmap.PAGESIZE):
+        memory[page : page + 8] = page.to_bytes(8, "little")
+    left = range(0, len(memory), every * mmap.PAGESIZE)
+    for page in left:
+        memory.madvise(mmap.MADV_DONTNEED, page + mmap.PAGESIZE, (every - 1) * mmap.PAGESIZE)
+    return memory, left
+
+
+@vm(kernel=KERNELS, **memory_file("2G", BALLOON))
+class StockHotplug(unittest.TestCase):
+    """Memory blocks go offline and come back: what is free among pages in use is made whole."""
+
+    def setUp(self):
+        subprocess.run(["modprobe", "virtio_balloon"], check=True)
+        # Else the kernel may do it by itself meanwhile
+        dev.write("/proc/sys/vm/compaction_proactiveness", 0)
+        self.addCleanup(hotplug_blocks.wake_blocks)
+
+    def assert_pages_are_right(self, memory, left):
+        for page in left:
+            self.assertEqual(int.from_bytes(memory[page : page + 8], "little"), page)
+
+    def test_blocks_are_emptied_and_all_are_back_where_they_were(self):
+        memory, left = pages_among_holes(self, 800, 16)
+        before = hotplug_blocks.blocks()
+        done = giveback("--now", "--hotplug", "--cache", "keep")
+        self.assertGreater(done["memory_blocks_emptied"], 0)
+        self.assertEqual(hotplug_blocks.blocks(), before)
+        self.assert_pages_are_right(memory, left)
+        self.assertGreater(done["whole_blocks_bytes"], done["whole_blocks_before_bytes"])
+
+    def test_a_block_is_back_soon_after_the_program_was_killed(self):
+        memory, left = pages_among_holes(self, 800, 16)
+        killed = 0
+        for _ in range(6):
+            running = subprocess.Popen(
+                [PROGRAM, "giveback", "--now", "--hotplug", "--cache", "keep"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            # As soon as one is offline, or on its way
+            if harness.until(lambda: hotplug_blocks.off() or running.poll() is not None, 20) \
+                    and running.poll() is None:
+                killed += 1
+            running.kill()
+            running.wait()
+            self.assertTrue(harness.until(lambda: not hotplug_blocks.off(), 10))
+        self.assertGreater(killed, 0)
+        self.assert_pages_are_right(memory, left)
+
+    def test_under_pressure_no_block_goes(self):
+        load = Load("anon", 1500).wait_ready()
+        self.addCleanup(load.kill)
+        done = giveback("--now", "--hotplug", "--cache", "keep")
+        self.assertEqual(done["memory_blocks_emptied"], 0)
+        self.assertEqual(hotplug_blocks.off(), set())
+        load.end()
 
 
 @vm(kernel=KERNELS[-1:], disk="1G", **memory_file("1G"))

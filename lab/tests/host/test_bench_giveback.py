@@ -61,3 +61,13 @@ def test_only_an_arm_that_gives_back_has_a_balloon():
            for arm in (giveback.OURS, giveback.USUAL, giveback.NOTHING)}
     assert has == {"ours": True, "reporting": True, "none": False}
     assert giveback.flavour(giveback.OURS) != giveback.flavour(giveback.USUAL)
+
+
+def test_on_stock_ours_is_compared_with_reporting_alone():
+    half = figures({row["s"]: (row["phase"], row["held_bytes"] / GIB / 2)
+                    for row in OURS["samples"]}, cpu_s=3.0)
+    found = {giveback.STOCK: [half, half], giveback.USUAL: [OURS | {"cpu_s": 2.0}]}
+    entries = {entry["name"]: entry for entry in giveback.judged_stock(found)}
+    assert entries["stock-gib-minutes"]["value"] == pytest.approx(0.5)
+    assert entries["stock-gib-minutes"]["beside"]["cpu-s-ours-stock"] == pytest.approx(3)
+    assert entries["stock-lost"]["value"] == 0

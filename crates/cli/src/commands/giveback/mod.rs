@@ -1,5 +1,6 @@
 //! `ramslice giveback`: what a virtual machine has given back to its host, and more of it.
 
+mod emptied_blocks;
 mod stock;
 mod verify;
 mod watch;
@@ -34,8 +35,12 @@ Without an option it only says how things are. `reported` is what the host was t
 all the same is to be seen there, by `ramslice giveback verify`.
 
 On a kernel without ramslice, --now reclaims page cache that was not used lately and compacts \
-memory; the kernel then reports what is free in whole blocks. With ramslice, it takes the power \
-driver ramslice_report. In any case, the host has to take reports of free pages:
+memory; the kernel then reports what is free in whole blocks. With --hotplug it also empties blocks \
+of memory, one at a time, and brings each back at once: what was free among pages in use comes back \
+in one piece. If this program is killed meanwhile, another brings the block back.
+
+With ramslice, it takes the power driver ramslice_report. In any case, the host has to take reports \
+of free pages:
   QEMU         -device virtio-balloon-pci,free-page-reporting=on
   libvirt      <memballoon model='virtio' freePageReporting='on'/>
   Firecracker  \"free_page_reporting\": true in PUT /balloon
@@ -46,6 +51,7 @@ Examples:
   ramslice giveback --now --cache keep     the same without page cache: it is packed instead
   ramslice giveback --until 512M           give back until 512 MiB are left on
   ramslice giveback --now --dry-run        what --now would do
+  ramslice giveback --now --hotplug        without ramslice: blocks of memory, too
   ramslice giveback --watch --interval 5s  a line each 5 s; with --json a document each
   ramslice giveback verify --help          on the host: what it really holds";
 
@@ -68,6 +74,9 @@ pub(crate) struct GivebackArgs {
     /// moves it
     #[arg(long, value_name = "CHOICE", default_value = "auto")]
     cache: CacheChoice,
+    /// On kernels without ramslice: empty memory blocks by hotplug and bring each back
+    #[arg(long, requires = "now")]
+    hotplug: bool,
     /// Only report what it would do and cost
     #[arg(long)]
     dry_run: bool,
@@ -93,6 +102,9 @@ pub(crate) struct GivebackArgs {
 enum GivebackCommand {
     /// On the host: say what it really holds of a guest's memory
     Verify(verify::VerifyArgs),
+    /// Brings back the memory block that the process at the other end of stdin left offline
+    #[command(hide = true, name = emptied_blocks::KEEPER)]
+    BringBack,
 }
 
 /// How things are.
@@ -136,8 +148,10 @@ pub(crate) fn run(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    if let Some(GivebackCommand::Verify(args)) = &args.command {
-        return verify::run(args, context, out);
+    match &args.command {
+        Some(GivebackCommand::Verify(args)) => return verify::run(args, context, out),
+        Some(GivebackCommand::BringBack) => return emptied_blocks::keep(context),
+        None => {}
     }
     if args.watch {
         return watch::run(args, has_ramslice(context.backend_kind()), context, out);
@@ -154,6 +168,10 @@ pub(crate) fn run(
         && !has_ramslice(context.backend_kind())
     {
         return stock::run(args, devices, context, out);
+    }
+    if args.hotplug {
+        let text = "--hotplug is for kernels without ramslice: here slices are emptied";
+        return Err(UsageError(text.to_owned()).into());
     }
     let backend = context.backend()?;
     let backend = backend.as_ref();

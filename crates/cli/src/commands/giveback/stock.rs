@@ -11,6 +11,7 @@ use ramslice_doctor::MemoryReturn;
 use ramslice_types::{Budget, Bytes, CacheChoice};
 use serde::Serialize;
 
+use super::emptied_blocks::empty_blocks;
 use super::{GivebackArgs, NO_DEVICE, device_names};
 use crate::context::{CommandContext, write_json};
 use crate::exit::{ExitStatus, UsageError};
@@ -35,6 +36,10 @@ struct StockDocument<'a> {
     reclaimed_bytes: Option<Bytes>,
     #[serde(skip_serializing_if = "Option::is_none")]
     whole_blocks_before_bytes: Option<Bytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_blocks_emptied: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_blocks_failed: Option<u32>,
 }
 
 pub(super) fn run(
@@ -63,6 +68,8 @@ pub(super) fn run(
         dry_run: args.now.then_some(args.dry_run),
         reclaimed_bytes: None,
         whole_blocks_before_bytes: None,
+        memory_blocks_emptied: None,
+        memory_blocks_failed: None,
     };
     if !args.now {
         if context.json() {
@@ -81,14 +88,17 @@ pub(super) fn run(
         if context.json() {
             write_json(out, "giveback", document(&before))?;
         } else {
-            writeln!(out, "would reclaim {wanted} of page cache, and compact memory")?;
+            let more = if args.hotplug { ", then empty memory blocks by hotplug" } else { "" };
+            writeln!(out, "would reclaim {wanted} of page cache, and compact memory{more}")?;
         }
         return Ok(ExitStatus::Ok);
     }
 
+    // Before anything is done: it says what hotplug lacks
+    let hotplug = args.hotplug.then(|| context.backend()).transpose()?;
     let start = Instant::now();
     let progress = io::stderr().is_terminal() && !context.json();
-    let finished = interruptible(|interrupt| {
+    let (finished, emptied) = interruptible(|interrupt| {
         let mut done = Bytes::ZERO;
         while done < wanted && !interrupt.requested() {
             let step = STEP.min(wanted.saturating_sub(done));
@@ -104,10 +114,22 @@ pub(super) fn run(
             }
             memory.compact()?;
         }
+        let mut emptied = None;
+        if let Some(backend) = &hotplug
+            && !interrupt.requested()
+        {
+            let say = |count: u32| {
+                if progress {
+                    stderr::rewrite(format!("emptied {count} memory blocks; Ctrl-C stops"));
+                }
+            };
+            let whole_blocks = || Ok(memory.look()?.whole_blocks);
+            emptied = Some(empty_blocks(backend.as_ref(), interrupt, &whole_blocks, &say)?);
+        }
         if progress {
             stderr::clear();
         }
-        Ok(!interrupt.requested())
+        Ok((!interrupt.requested(), emptied))
     })?;
     let now = memory.look()?;
     let reclaimed =
@@ -116,6 +138,8 @@ pub(super) fn run(
         let body = StockDocument {
             reclaimed_bytes: Some(reclaimed),
             whole_blocks_before_bytes: Some(before.whole_blocks),
+            memory_blocks_emptied: emptied.map(|done| done.emptied),
+            memory_blocks_failed: emptied.map(|done| done.failed),
             ..document(&now)
         };
         write_json(out, "giveback", body)?;
@@ -126,6 +150,18 @@ pub(super) fn run(
             "reclaimed {reclaimed} of page cache{compacted} in {:.2} s",
             start.elapsed().as_secs_f64()
         )?;
+        if let Some(done) = emptied {
+            let failed = if done.failed > 0 {
+                format!("; {} could not be emptied", done.failed)
+            } else {
+                String::new()
+            };
+            writeln!(
+                out,
+                "emptied {} memory blocks by hotplug, all are back{failed}",
+                done.emptied
+            )?;
+        }
         writeln!(
             out,
             "free in whole blocks: {} before, {} now: reported to the host within seconds",
