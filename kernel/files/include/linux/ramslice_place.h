@@ -28,7 +28,48 @@ struct page;
 struct page *ramslice_place(struct zone *zone, struct page *page,
 			    unsigned int order, int list_type, int type);
 
+/**
+ * ramslice_find_kept - an entry of a free list in a slice that does not drain
+ * @free_list: the list; only its first entries are looked at
+ *
+ * Context: zone->lock held.
+ * Return: the first such entry, or NULL.
+ */
+struct page *ramslice_find_kept(const struct list_head *free_list);
+
+/**
+ * ramslice_convert_free - give a free block to another migrate type
+ * @zone: its zone
+ * @page: it, of at least a pageblock, on a free list
+ * @type: the type
+ *
+ * Defined by the page allocator.
+ *
+ * Context: zone->lock held.
+ * Return: false, and nothing is done, if it has that type, or one that is no
+ * business of others.
+ */
+bool ramslice_convert_free(struct zone *zone, struct page *page, int type);
+
 #ifdef CONFIG_RAMSLICE
+
+DECLARE_STATIC_KEY_FALSE(ramslice_drain_key);
+
+bool __ramslice_drains(const struct page *page);
+
+/**
+ * ramslice_drains - is a page in a slice that the kernel's pages are to leave?
+ * @page: the page
+ * @type: migrate type of its pageblock, or of the request: movable pages go
+ *	  where they like
+ *
+ * Context: any.
+ */
+static __always_inline bool ramslice_drains(const struct page *page, int type)
+{
+	return static_branch_unlikely(&ramslice_drain_key) &&
+	       type != MIGRATE_MOVABLE && __ramslice_drains(page);
+}
 
 /* Does a free block of this order, to be split, have a place to choose? */
 static __always_inline bool ramslice_places(unsigned int order)
@@ -40,6 +81,7 @@ static __always_inline bool ramslice_places(unsigned int order)
 
 /* See ramslice.h */
 #define ramslice_places(...)	false
+#define ramslice_drains(...)	false
 
 #endif /* CONFIG_RAMSLICE */
 

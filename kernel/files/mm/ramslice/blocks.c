@@ -76,8 +76,11 @@ int ramslice_cover_zone(struct zone *zone)
 		       array_size(old->nr, sizeof(*b->block)));
 	/* What was touched meanwhile counts as touched, as all does */
 	spin_lock_irq(&zone->lock);
-	zone->ramslice_blocks = b;
+	smp_store_release(&zone->ramslice_blocks, b);
 	spin_unlock_irq(&zone->lock);
+	/* __ramslice_drains() reads it without a lock */
+	if (old)
+		synchronize_rcu();
 	ramslice_free_blocks(old);
 	return 0;
 }

@@ -77,6 +77,7 @@ static int placement_show(struct seq_file *m, void *unused)
 	seq_printf(m, "user_passed %llu\n", st.nr_passed[RAMSLICE_PLACE_USER]);
 	seq_printf(m, "rankings %llu\n", st.nr_rankings);
 	seq_printf(m, "kernel_slices %u\n", st.nr_kernel);
+	seq_printf(m, "draining_slices %u\n", st.nr_draining);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(placement);

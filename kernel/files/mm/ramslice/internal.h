@@ -27,6 +27,7 @@
  *   place.c     which slice the allocator's next pageblock comes from
  *   ranking.c   the policy in force, and the worker that ranks slices by it
  *   rank.c      how placement policies like slices (pure)
+ *   drain.c     slices that the kernel's pages are to leave
  *   wake.c      waking, for all callers
  *   demand.c    what mm asks when memory runs low
  *   hugetlb.c   pages of the hugetlb pool: migrated or replaced
@@ -315,14 +316,17 @@ static inline int ramslice_hotplug_init(void)
  * @nr_blocking: pages that could be neither dropped nor moved
  * @saved_type: migrate type to restore when an isolated pageblock comes
  *	   back; owned by the request that took it out of RAMSLICE_ONLINE.
+ * @drains: the kernel's pages are to leave its slice; drain.c, under a lock of
+ *	   ranking.c
  *
- * All but @saved_type change under scan_mutex of the slice's zone. Readers that
+ * The counters change under scan_mutex of the slice's zone. Readers that
  * only want an estimate go without.
  */
 struct ramslice_block {
 	u16 count[RAMSLICE_NR_COUNTERS];
 	u16 nr_blocking;
 	u8 saved_type;
+	u8 drains;
 };
 
 int ramslice_blocks_init(void);

@@ -305,5 +305,6 @@ void ramslice_place_stats(struct ramslice_zone *rz,
 	}
 	st->nr_rankings = place->nr_rankings;
 	st->nr_kernel = place->nr_ids ? place->nr_kernel : 0;
+	st->nr_draining = place->nr_ids ? place->nr_draining : 0;
 	spin_unlock_irq(&rz->zone->lock);
 }

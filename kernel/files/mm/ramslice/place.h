@@ -32,6 +32,7 @@ enum ramslice_place_policy {
  * @movable_blocks: those of them that are for movable pages
  * @kernel_blocks: others that are not for movable pages
  * @fixed: it can never be switched off
+ * @stuck: when it was to be emptied last, a page of the kernel's stayed
  * @in_use: the last that pages of the kind came from whose list is made
  */
 struct ramslice_place_slice {
@@ -45,7 +46,26 @@ struct ramslice_place_slice {
 	u32 movable_blocks;
 	u32 kernel_blocks;
 	bool fixed;
+	bool stuck;
 	bool in_use;
+};
+
+/**
+ * struct ramslice_kernel_slice - a slice that holds pages of the kernel's own
+ * @id: the slice
+ * @nr_stay: pages that stay, as far as is known
+ * @nr_room: page frames that are such pages or may become such
+ * @nr_spare: pageblocks that are wholly free and not for movable pages
+ * @nr_own: others that are not for movable pages
+ * @fixed: it can never be switched off
+ */
+struct ramslice_kernel_slice {
+	u32 id;
+	u32 nr_stay;
+	u32 nr_room;
+	u32 nr_spare;
+	u32 nr_own;
+	bool fixed;
 };
 
 /**
@@ -75,6 +95,7 @@ struct ramslice_place_list {
  * @parts: for each slice, how much it suits kernel pages that find no pageblock
  * @nr_ids: elements of @parts; 0 if there are none
  * @nr_kernel: slices that have kernel pages
+ * @nr_draining: those of them that these are to leave
  * @asked: the worker is to rank again
  * @nr_taken: pageblocks given since
  * @ranked_at: jiffies
@@ -92,6 +113,7 @@ struct ramslice_place {
 	u64 *parts;
 	u32 nr_ids;
 	u32 nr_kernel;
+	u32 nr_draining;
 	bool asked;
 	u32 nr_taken;
 	unsigned long ranked_at;
@@ -100,12 +122,13 @@ struct ramslice_place {
 	u64 nr_rankings;
 };
 
-/* Figures of these, and @nr_kernel: slices with kernel pages. */
+/* Figures of these, and of slices with kernel pages. */
 struct ramslice_place_stats {
 	u64 nr_placed[RAMSLICE_PLACE_CLASSES];
 	u64 nr_passed[RAMSLICE_PLACE_CLASSES];
 	u64 nr_rankings;
 	u32 nr_kernel;
+	u32 nr_draining;
 };
 
 /* Does a slice hold nothing? */
@@ -149,6 +172,11 @@ void ramslice_place_offer(struct ramslice_place_list *list, u32 id, u32 first,
 			  u64 points);
 void ramslice_place_renew(struct ramslice_place_list *list, u32 id, u32 first,
 			  u64 points);
+
+u32 ramslice_nr_kept(struct ramslice_kernel_slice *slices, u32 nr);
+void ramslice_drain(struct ramslice_zone *rz,
+		    struct ramslice_kernel_slice *slices, u32 nr);
+void ramslice_drain_none(struct ramslice_zone *rz);
 
 /* What is in force. Written under a lock of ranking.c. */
 extern enum ramslice_place_policy ramslice_policy;

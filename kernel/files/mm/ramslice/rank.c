@@ -59,11 +59,12 @@ bool ramslice_place_class_of(int type, enum ramslice_place_class *class)
 
 /*
  * Does a slice stay on because of kernel pages? In movable pageblocks, a few
- * pages on their way look like these, and say nothing.
+ * pages on their way look like these, and say nothing, unless they are known to
+ * have stayed.
  */
 bool ramslice_place_is_kernel(const struct ramslice_place_slice *p)
 {
-	return p->fixed || p->kernel_blocks ||
+	return p->fixed || p->kernel_blocks || (p->stuck && p->nr_other) ||
 	       p->nr_other >= p->nr_pages / RAMSLICE_PLACE_KERNEL_PART;
 }
 

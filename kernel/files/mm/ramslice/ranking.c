@@ -60,12 +60,16 @@ void ramslice_ask_ranking(struct ramslice_place *place)
  * @list: the best, for each kind of pages
  * @parts: an element for each slice, as in struct ramslice_place
  * @last_id: for each kind of pages, the slice that the last pageblock came from
+ * @kernel: slices with kernel pages, room for all
+ * @nr_kernel: their number
  */
 struct ramslice_ranking {
 	struct ramslice_zone *rz;
 	struct ramslice_place_list list[RAMSLICE_PLACE_CLASSES];
 	u64 *parts;
 	u32 last_id[RAMSLICE_PLACE_CLASSES];
+	struct ramslice_kernel_slice *kernel;
+	u32 nr_kernel;
 };
 
 /*
@@ -130,11 +134,19 @@ static void ramslice_look_at(const struct zone *zone, bool waking,
 	}
 }
 
+/* Is it a page of the kernel's own that a slice was refused for? */
+static bool ramslice_kernel_blocks(u8 reason)
+{
+	return reason == RAMSLICE_REASON_SLAB ||
+	       reason == RAMSLICE_REASON_PAGETABLE ||
+	       reason == RAMSLICE_REASON_UNMOVABLE;
+}
+
 /*
  * Puts a slice into the lists where it belongs; @index is its place in the
- * zone. Under ramslice_table_sem. Says whether it has kernel pages.
+ * zone. Under ramslice_table_sem.
  */
-static bool ramslice_rank_slice(struct ramslice_ranking *r, u32 id, u32 index)
+static void ramslice_rank_slice(struct ramslice_ranking *r, u32 id, u32 index)
 {
 	const struct ramslice_slice *s = &ramslice_slices[id];
 	u8 state = READ_ONCE(s->state);
@@ -143,12 +155,13 @@ static bool ramslice_rank_slice(struct ramslice_ranking *r, u32 id, u32 index)
 		.index = index,
 		.nr_pages = s->nr_pages,
 		.fixed = READ_ONCE(s->unreclaimable),
+		.stuck = ramslice_kernel_blocks(READ_ONCE(s->reason)),
 	};
 	enum ramslice_place_class class;
 	u32 first = 0;
 
 	if (state != RAMSLICE_ONLINE && state != RAMSLICE_WAKING)
-		return false;
+		return;
 	ramslice_look_at(r->rz->zone, state == RAMSLICE_WAKING, &p, &first);
 	p.in_use = id == r->last_id[RAMSLICE_PLACE_KERNEL];
 	r->parts[id] = ramslice_place_likes(ramslice_policy,
@@ -159,7 +172,15 @@ static bool ramslice_rank_slice(struct ramslice_ranking *r, u32 id, u32 index)
 				     ramslice_place_score(ramslice_policy,
 							  class, &p));
 	}
-	return ramslice_place_is_kernel(&p);
+	if (ramslice_place_is_kernel(&p))
+		r->kernel[r->nr_kernel++] = (struct ramslice_kernel_slice) {
+			.id = id,
+			.nr_stay = p.nr_other,
+			.nr_room = p.nr_pages - min(p.nr_lru, p.nr_pages),
+			.nr_spare = p.free_blocks - p.movable_blocks,
+			.nr_own = p.kernel_blocks,
+			.fixed = p.fixed,
+		};
 }
 
 /*
@@ -176,15 +197,20 @@ static u32 ramslice_shared_slice(const struct ramslice_zone *rz)
 	return id;
 }
 
-/* @parts: an element for each slice. Returns those of before, to be freed. */
-static u64 *ramslice_rank_zone(struct ramslice_zone *rz, u64 *parts)
+/*
+ * @parts, @kernel: an element for each slice. Returns the parts of before, to be
+ * freed.
+ */
+static u64 *ramslice_rank_zone(struct ramslice_zone *rz, u64 *parts,
+			       struct ramslice_kernel_slice *kernel)
 {
 	struct ramslice_place *place = rz->place;
 	struct ramslice_ranking r = {
 		.rz = rz,
 		.parts = parts,
+		.kernel = kernel,
 	};
-	u32 id, nr_kernel = 0, shared = ramslice_shared_slice(rz);
+	u32 id, shared = ramslice_shared_slice(rz);
 	struct ramslice_slice *s;
 
 	spin_lock_irq(&rz->zone->lock);
@@ -196,7 +222,7 @@ static u64 *ramslice_rank_zone(struct ramslice_zone *rz, u64 *parts)
 	if (shared != RAMSLICE_NO_ID)
 		ramslice_rank_slice(&r, shared, 0);
 	for_each_zone_slice(rz, id, s) {
-		nr_kernel += ramslice_rank_slice(&r, id, id - rz->first_id);
+		ramslice_rank_slice(&r, id, id - rz->first_id);
 		cond_resched();
 	}
 
@@ -204,12 +230,26 @@ static u64 *ramslice_rank_zone(struct ramslice_zone *rz, u64 *parts)
 	memcpy(place->list, r.list, sizeof(r.list));
 	place->geom = ramslice_geom;
 	swap(place->parts, r.parts);
-	place->nr_kernel = nr_kernel;
+	place->nr_kernel = r.nr_kernel;
 	place->nr_ids = ramslice_nr_ids;
 	place->ranked_at = jiffies;
 	place->nr_rankings++;
 	spin_unlock_irq(&rz->zone->lock);
+	ramslice_drain(rz, kernel, r.nr_kernel);
 	return r.parts;
+}
+
+/* Under ramslice_policy_lock. */
+static void ramslice_drain_no_zone(void)
+{
+	struct ramslice_zone *rz;
+	unsigned int i;
+
+	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
+		down_read(&ramslice_table_sem);
+		ramslice_drain_none(rz);
+		up_read(&ramslice_table_sem);
+	}
 }
 
 /* Under ramslice_policy_lock. */
@@ -229,6 +269,10 @@ static void ramslice_rank_zones(void)
 		/* Not with the table held, which memory hotplug may want */
 		u64 *parts = kvcalloc(nr_ids, sizeof(*parts),
 				      GFP_KERNEL | __GFP_NORETRY);
+		/* The shared slice besides */
+		struct ramslice_kernel_slice *kernel =
+			kvmalloc_array(nr_ids + 1, sizeof(*kernel),
+				       GFP_KERNEL | __GFP_NORETRY);
 
 		/* What is taken from now on asks again, also if this fails */
 		spin_lock_irq(&rz->zone->lock);
@@ -236,14 +280,18 @@ static void ramslice_rank_zones(void)
 		rz->place->nr_taken = 0;
 		spin_unlock_irq(&rz->zone->lock);
 		/* Then the lists of before stay */
-		if (!parts)
+		if (!parts || !kernel) {
+			kvfree(parts);
+			kvfree(kernel);
 			continue;
+		}
 		down_read(&ramslice_table_sem);
 		/* If it has changed, there are none, and the next time is soon */
 		if (nr_ids == ramslice_nr_ids)
-			parts = ramslice_rank_zone(rz, parts);
+			parts = ramslice_rank_zone(rz, parts, kernel);
 		up_read(&ramslice_table_sem);
 		kvfree(parts);
+		kvfree(kernel);
 	}
 }
 
@@ -286,6 +334,12 @@ void ramslice_place_set_policy(enum ramslice_place_policy new_policy)
 	WRITE_ONCE(ramslice_policy, new_policy);
 	if (new_policy != RAMSLICE_PLACE_STOCK)
 		ramslice_rank_zones();
+	if (new_policy == RAMSLICE_PLACE_PACKED) {
+		static_branch_enable(&ramslice_drain_key);
+	} else {
+		static_branch_disable(&ramslice_drain_key);
+		ramslice_drain_no_zone();
+	}
 	mutex_unlock(&ramslice_policy_lock);
 }
 

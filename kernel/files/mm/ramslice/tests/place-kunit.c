@@ -46,6 +46,54 @@ static void ramslice_blocks_of_others_keep_their_order(struct kunit *test)
 		expect_same_order(test, policy);
 }
 
+/* Slices with so many pages that stay, of SLICE_PAGES; the first is @fixed. */
+static u32 ramslice_kept_of(const u32 *stay, u32 nr, bool fixed, u32 *first)
+{
+	struct ramslice_kernel_slice slices[8] = {};
+	u32 i, kept;
+
+	for (i = 0; i < nr; i++)
+		slices[i] = (struct ramslice_kernel_slice) {
+			.id = i,
+			.nr_stay = stay[i],
+			.nr_room = SLICE_PAGES,
+			.fixed = fixed && !i,
+		};
+	kept = ramslice_nr_kept(slices, nr);
+	*first = slices[0].id;
+	return kept;
+}
+
+/* As many as hold all, an eighth more, and two pageblocks. */
+static void ramslice_fewest_slices_are_kept(struct kunit *test)
+{
+	u32 first;
+
+	KUNIT_EXPECT_EQ(test, ramslice_kept_of(NULL, 0, false, &first), 0);
+	KUNIT_EXPECT_EQ(test, ramslice_kept_of((u32[]){ 10 }, 1, false, &first),
+			1);
+	KUNIT_EXPECT_EQ(test, ramslice_kept_of((u32[]){ 10, 900, 10, 10 }, 4,
+					       false, &first), 1);
+	KUNIT_EXPECT_EQ(test, first, 1);
+	/* 8000 and an eighth of it are more than one slice has */
+	KUNIT_EXPECT_EQ(test, ramslice_kept_of((u32[]){ 3000, 5000, 0 }, 3,
+					       false, &first), 2);
+	KUNIT_EXPECT_EQ(test, first, 1);
+	/* All are full: none drains */
+	KUNIT_EXPECT_EQ(test, ramslice_kept_of((u32[]){ 8192, 8192, 8192 }, 3,
+					       false, &first), 3);
+}
+
+/* It is on in any case. */
+static void ramslice_fixed_slices_are_kept_first(struct kunit *test)
+{
+	u32 first;
+
+	KUNIT_EXPECT_EQ(test, ramslice_kept_of((u32[]){ 10, 900, 10 }, 3, true,
+					       &first), 1);
+	KUNIT_EXPECT_EQ(test, first, 0);
+}
+
 static void ramslice_stock_has_no_opinion(struct kunit *test)
 {
 	u32 order[RAMSLICE_PLACE_HINTS];
@@ -225,6 +273,8 @@ static struct kunit_case ramslice_place_cases[] = {
 	KUNIT_CASE(ramslice_parts_are_stolen_by_policy),
 	KUNIT_CASE(ramslice_users_like_blocks_of_others_least),
 	KUNIT_CASE(ramslice_blocks_of_others_keep_their_order),
+	KUNIT_CASE(ramslice_fewest_slices_are_kept),
+	KUNIT_CASE(ramslice_fixed_slices_are_kept_first),
 	KUNIT_CASE(ramslice_stock_has_no_opinion),
 	KUNIT_CASE(ramslice_few_pages_make_no_kernel_slice),
 	KUNIT_CASE(ramslice_only_three_types_are_placed),
