@@ -29,6 +29,7 @@ extern struct mempolicy ramslice_cold_mempolicy;
 
 void ramslice_cold_add_twins(nodemask_t *possible);
 int ramslice_cold_distance(int from, int to);
+bool __ramslice_is_twin(int nid);
 struct mempolicy *__ramslice_cold_policy(void);
 bool ramslice_cold_alloc(gfp_t gfp, unsigned int order, int nid,
 			 struct page **page);
@@ -56,6 +57,27 @@ static __always_inline struct mempolicy *ramslice_cold_policy(unsigned long vm_f
 	    (vm_flags & (VM_COLD | VM_HUGETLB)) != VM_COLD)
 		return NULL;
 	return __ramslice_cold_policy();
+}
+
+/*
+ * A file of tmpfs; its field may be set by one who maps it, and is never reset.
+ * Who may only read must not slow down what others share.
+ */
+#define ramslice_cold_file_policy(_info)				\
+	ramslice_cold_policy(READ_ONCE((_info)->cold) ? VM_COLD : 0)
+#define ramslice_cold_new_file(_info, _vm_flags)			\
+	WRITE_ONCE((_info)->cold, (_vm_flags) & VM_COLD)
+#define ramslice_cold_mmap(_info, _vm_flags) do {			\
+	unsigned long needed = VM_COLD | VM_SHARED | VM_MAYWRITE;	\
+									\
+	if (((_vm_flags) & needed) == needed)				\
+		WRITE_ONCE((_info)->cold, true);			\
+} while (0)
+
+/* Is this node a twin? */
+static __always_inline bool ramslice_is_twin(int nid)
+{
+	return ramslice_has_twins() && __ramslice_is_twin(nid);
 }
 
 static __always_inline bool ramslice_is_cold(const struct mempolicy *policy)
@@ -141,6 +163,10 @@ static inline void ramslice_cold_leave_out(nodemask_t *nodes)
 #define ramslice_cold_distance(from, to)	\
 	((from) == (to) ? LOCAL_DISTANCE : REMOTE_DISTANCE)
 #define ramslice_cold_policy(...)		((struct mempolicy *)NULL)
+#define ramslice_cold_file_policy(...)		((struct mempolicy *)NULL)
+#define ramslice_cold_new_file(...)		do { } while (0)
+#define ramslice_cold_mmap(...)			do { } while (0)
+#define ramslice_is_twin(...)			false
 #define ramslice_is_cold(...)			false
 #define ramslice_cold_alloc(...)		false
 #define ramslice_cold_zone(...)			((struct zone *)NULL)

@@ -79,6 +79,12 @@ int ramslice_partner_of(int twin)
 	       NUMA_NO_NODE : ramslice_cold_other_of(twin);
 }
 
+/* See ramslice_is_twin(). */
+bool __ramslice_is_twin(int nid)
+{
+	return nid < MAX_NUMNODES && ramslice_partner_of(nid) != NUMA_NO_NODE;
+}
+
 /**
  * ramslice_cold_add_twins - make one more node possible for each that is
  * @possible: nodes that are possible; twins are added
