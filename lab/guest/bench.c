@@ -9,6 +9,8 @@
  *   fault THREADS MB N   N rounds of: each thread maps MB, touches every page,
  *                        unmaps; ticks per page and round
  *   fork MB N            N rounds of: fork with MB touched, child exits
+ *   read PATH MB N       N rounds of: reads all of a file of MB that is in the page
+ *                        cache, page by page; ticks per page
  *   fill MB              takes MB of memory, in small pages; each gets a mark
  *   punch SEED           frees half of it, in runs of 1 to 16 pages at random
  *   free                 frees all of it
@@ -198,6 +200,31 @@ static void fork_exit(unsigned long mb, unsigned long rounds)
 	}
 	printf("]}\n");
 	munmap(p, mb * MIB);
+}
+
+static void read_file(const char *path, unsigned long mb, unsigned long rounds)
+{
+	static unsigned char page[PAGE];
+	int fd = open(path, O_RDWR | O_CREAT, 0600);
+	unsigned long at, round;
+
+	if (fd < 0)
+		die(path);
+	for (at = 0; at < mb * MIB; at += PAGE)
+		if (pwrite(fd, page, PAGE, at) != PAGE)
+			die("pwrite");
+	printf("{\"per_page\": [");
+	for (round = 0; round < rounds; round++) {
+		uint64_t before = ticks();
+
+		for (at = 0; at < mb * MIB; at += PAGE)
+			if (pread(fd, page, PAGE, at) != PAGE)
+				die("pread");
+		printf("%s%.1f", round ? ", " : "",
+		       (double)(ticks() - before) / (mb * MIB / PAGE));
+	}
+	printf("]}\n");
+	close(fd);
 }
 
 /* --- memory to be moved ---------------------------------------------------- */
@@ -492,6 +519,9 @@ int main(int argc, char **argv)
 			fault(a, b, c);
 		else if (!strcmp(word, "fork"))
 			fork_exit(a, b);
+		else if (!strcmp(word, "read") &&
+			 sscanf(line, "%*s %255s %lu %lu", path, &a, &b) == 3)
+			read_file(path, a, b);
 		else if (!strcmp(word, "fill"))
 			fill(a);
 		else if (!strcmp(word, "punch"))

@@ -82,15 +82,15 @@ def compared_loops(args, cpus, names):
             arm: [statistics.median(figures["loops"][loop]) for figures in found[arm]]
             for arm in arms
         }
-        unit = "ratio of instructions" + (" per page" if loop == "fault" else "")
+        unit = "ratio of instructions" + (" per page" if loop in ("fault", "read") else "")
         for arm in ("off", "on"):
             new.append(compared(f"{name}-{arm}", unit, values[arm], values["stock"]))
     return new, images
 
 
 def loops(args):
-    """Page faults and fork on one CPU: ramslice off and on, against stock."""
-    return compared_loops(args, 1, {"fault": "fault-1", "fork": "fork"})
+    """Page faults, fork and cached reads on one CPU: ramslice off and on, against stock."""
+    return compared_loops(args, 1, {"fault": "fault-1", "fork": "fork", "read": "read"})
 
 
 def threads(args):

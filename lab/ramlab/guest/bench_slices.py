@@ -62,7 +62,9 @@ class Bench:
 
 
 def loops(quick):
-    """Page faults by as many threads as there are CPUs, and, on one CPU, fork."""
+    """Page faults by as many threads as there are CPUs, and, on one CPU, fork and reads of what is
+    in the page cache.
+    """
     cpus = os.cpu_count()
     with Bench("idle") as bench:
         found = {"calibrate": bench("calibrate", 10_000_000)}
@@ -71,6 +73,10 @@ def loops(quick):
         if cpus == 1:
             bench("fork", 32, 2)
             found["fork"] = bench("fork", 32, 3 if quick else 7)["per_fork"]
+            # A file system of nothing but page cache
+            subprocess.run(["mount", "-t", "ramfs", "ramfs", "/mnt"], check=True)
+            bench("read", "/mnt/file", 16, 2)
+            found["read"] = bench("read", "/mnt/file", 16, 3 if quick else 7)["per_page"]
     return found
 
 
