@@ -98,6 +98,7 @@ class Samples(unittest.TestCase):
                 "calibrate": {"ticks": 1, "instructions": 1},
                 "fault": rounds,
                 "fork": rounds,
+                "read": rounds,
             },
             "together": [row | {"had_to_move": 1} for row in rows],
             "snapshot": [row | {"slices": slices} for slices in (8192, 98304) for row in rows],

@@ -203,12 +203,12 @@ static u32 ramslice_fill_states(struct ramslice_slice_info *rows, u64 *seq)
 }
 
 /* Those that are off hold nothing. */
-static void ramslice_fill_counters(struct ramslice_slice_info *row)
+static void ramslice_fill_counters(struct ramslice_slice_info *row,
+				   const struct ramslice_prices *prices)
 {
 	bool poisoned = row->flags & (RAMSLICE_SLICE_UNRECLAIMABLE |
 				      RAMSLICE_SLICE_BACKOFF);
 	const struct ramslice_slice *s = &ramslice_slices[row->id];
-	struct ramslice_prices prices = ramslice_current_prices();
 
 	if (ramslice_slice_stale(row->id)) {
 		ramslice_glance_slice(row->id);
@@ -218,7 +218,7 @@ static void ramslice_fill_counters(struct ramslice_slice_info *row)
 		      jiffies_to_msecs(jiffies - READ_ONCE(s->read_at)) :
 		      U32_MAX;
 	ramslice_count_slice(row->id, row->counters);
-	row->price = ramslice_price_counters(&prices, row->nr_pages,
+	row->price = ramslice_price_counters(prices, row->nr_pages,
 					     row->counters, poisoned);
 	if (row->state == RAMSLICE_ONLINE &&
 	    ramslice_has_unmovable(row->nr_pages, row->counters))
@@ -227,7 +227,7 @@ static void ramslice_fill_counters(struct ramslice_slice_info *row)
 
 /**
  * ramslice_fill_rows - a row for each slice
- * @rows: zeroed, as many as there are slices
+ * @rows: as many as there are slices
  * @seq: set to the number of state changes so far
  *
  * Context: ramslice_table_sem held. May sleep.
@@ -235,10 +235,11 @@ static void ramslice_fill_counters(struct ramslice_slice_info *row)
  */
 u32 ramslice_fill_rows(struct ramslice_slice_info *rows, u64 *seq)
 {
+	struct ramslice_prices prices = ramslice_current_prices();
 	u32 nr = ramslice_fill_states(rows, seq), i;
 
 	for (i = 0; i < nr; i++)
-		ramslice_fill_counters(&rows[i]);
+		ramslice_fill_counters(&rows[i], &prices);
 	return nr;
 }
 
@@ -343,7 +344,7 @@ static long ramslice_ioc_snapshot(void __user *arg)
 		err = ramslice_put_struct(arg, &snap, sizeof(snap), usize);
 		return err ?: -ENOSPC;
 	}
-	rows = kvcalloc(max(nr, 1U), sizeof(*rows), GFP_KERNEL);
+	rows = kvmalloc_array(max(nr, 1U), sizeof(*rows), GFP_KERNEL);
 	if (!rows) {
 		up_read(&ramslice_table_sem);
 		return -ENOMEM;
