@@ -14,6 +14,7 @@ mod damon;
 mod error;
 mod guest_memory;
 mod hotplug;
+mod huge_pages;
 mod open_backend;
 mod patched;
 mod process_memory;
@@ -33,6 +34,7 @@ pub use guest_memory::{GuestMemory, GuestMemoryUse, ReclaimError};
 #[cfg(any(test, feature = "fake"))]
 pub use hotplug::FakeMachine;
 pub use hotplug::{FrameUse, FrameUses, GuardAction, HotplugBackend, HotplugGuard, WokenBy};
+pub use huge_pages::{HugePagePool, HugePagePools};
 pub use open_backend::{BackendKind, open_backend};
 pub use patched::{PatchedBackend, uapi};
 pub use process_memory::{MappedFile, ProcessMapping, ProcessMemory, ProcessMemoryError};

@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::GlobalOptions;
 use crate::commands::{
-    census, cold, compact, completions, doctor, energy, explain, giveback, guard, man, map,
-    offline, online, run, slices, status, top,
+    census, cold, compact, completions, doctor, energy, explain, giveback, guard, huge, man,
+    map, offline, online, run, slices, status, top,
 };
 use crate::context::CommandContext;
 use crate::exit::ExitStatus;
@@ -103,6 +103,8 @@ enum OperatorCommand {
     Compact(compact::CompactArgs),
     /// Give memory back to the host that this virtual machine does not need
     Giveback(giveback::GivebackArgs),
+    /// Make huge pages of memory that is emptied for them
+    Huge(huge::HugeArgs),
     /// Show cold memory, size it, or say who gets it
     Cold(cold::ColdArgs),
     /// Run a program whose memory goes into cold memory
@@ -172,6 +174,7 @@ fn run(
         OperatorCommand::Online(args) => online::run(&args, context, out),
         OperatorCommand::Compact(args) => compact::run(&args, context, out),
         OperatorCommand::Giveback(args) => giveback::run(&args, context, out),
+        OperatorCommand::Huge(args) => huge::run(&args, context, out),
         OperatorCommand::Cold(args) => cold::run(&args, context, out),
         OperatorCommand::Run(args) => run::run(&args, context),
         OperatorCommand::Guard(args) => guard::run(&args, context, out),

@@ -9,6 +9,7 @@ pub mod energy;
 pub(crate) mod explain;
 pub(crate) mod giveback;
 pub(crate) mod guard;
+pub(crate) mod huge;
 pub mod man;
 pub mod map;
 pub(crate) mod offline;

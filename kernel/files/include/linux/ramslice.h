@@ -84,6 +84,8 @@ bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 bool __ramslice_balance(pg_data_t *pgdat, int highest_zoneidx);
 void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn,
 			   bool held);
+unsigned long __ramslice_free_range(const struct zone *zone,
+				    unsigned long nr_pages);
 
 /**
  * ramslice_demand - an allocation fails a zone's watermark: wake memory there
@@ -159,6 +161,16 @@ static __always_inline void ramslice_wake_range(unsigned long start_pfn,
 		__ramslice_wake_range(start_pfn, end_pfn, false);
 }
 
+/*
+ * The first page frame of so many, aligned to as many, that are all free or off,
+ * or 0. May sleep.
+ */
+static __always_inline unsigned long
+ramslice_free_range(const struct zone *zone, unsigned long nr_pages)
+{
+	return ramslice_enabled() ? __ramslice_free_range(zone, nr_pages) : 0;
+}
+
 unsigned long ramslice_wakeable_pages(void);
 unsigned long ramslice_node_wakeable_pages(int nid);
 unsigned long ramslice_zone_wakeable_pages(struct zone *zone);
@@ -178,6 +190,7 @@ bool ramslice_could_free(struct zone *zone, unsigned long nr_pages);
 #define ramslice_spare_reclaim(...)		false
 #define ramslice_balance(...)			false
 #define ramslice_wake_range(...)		do { } while (0)
+#define ramslice_free_range(...)		0UL
 #define ramslice_wakeable_pages()		0UL
 #define ramslice_node_wakeable_pages(...)	0UL
 #define ramslice_zone_wakeable_pages(...)	0UL

@@ -31,6 +31,7 @@
  *   wake.c      waking, for all callers
  *   demand.c    what mm asks when memory runs low
  *   hugetlb.c   pages of the hugetlb pool: migrated or replaced
+ *   contig.c    ranges that are free, for contiguous allocations
  *   power.c     power drivers
  *   driver_call.c
  *               calls of those that sleep

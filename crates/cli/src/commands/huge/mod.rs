@@ -1,0 +1,416 @@
+//! `ramslice huge`: huge pages for the kernel's pool, from slices that are emptied for them.
+
+mod ranges;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use anyhow::Result;
+use ramslice_backend::sys::SignalInterrupt;
+use ramslice_backend::{HugePagePool, HugePagePools};
+use ramslice_types::{
+    Backend, Bytes, CacheChoice, Price, Reason, Request, RequestOp, SliceId, parse_bytes,
+};
+use serde::Serialize;
+
+use self::ranges::{PageRange, cheapest_first, page_ranges};
+use crate::context::{CommandContext, write_json};
+use crate::exit::{ExitStatus, UsageError};
+use crate::interrupt::interruptible;
+use crate::render::{ColumnAlign, TextTable};
+use crate::stderr;
+
+const HELP: &str = "\
+Huge pages of 1 GiB are hard to have once a machine has run for a while: a few pages in use in each \
+range keep the kernel from making one. This empties whole ranges, cheapest first, and has the kernel \
+make pages of them for its pool (hugetlb), from which databases and virtual machines take them.
+
+Without an option it says what the pools have and what could be had. A range is emptied whole or not \
+at all: if one of its slices cannot be, the others come back, and the next range is tried.
+
+Examples:
+  ramslice huge                            pools, what could be had, what stands in the way
+  ramslice huge --size 1G --count 4        four pages more in the pool
+  ramslice huge --size 1G --count 4 --dry-run
+  ramslice huge --size 1G --give-back 2    two less, of those that are not in use
+
+The exit status is 0 if the pool has all the pages that were asked for, and 1 if it has fewer.";
+
+/// Make huge pages of memory that is emptied for them.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct HugeArgs {
+    /// Size of a page: one that the kernel has, as in 2M or 1G
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    size: Option<Bytes>,
+    /// So many pages more
+    #[arg(long, value_name = "N", requires = "size",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// So many pages less, of those that are not in use
+    #[arg(long, value_name = "N", requires = "size", conflicts_with = "count",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    give_back: Option<u64>,
+    /// What becomes of clean page cache: auto keeps what was used lately, drop drops it all, keep
+    /// moves it
+    #[arg(long, value_name = "CHOICE", default_value = "auto")]
+    cache: CacheChoice,
+    /// Only report what it would do and cost
+    #[arg(long, requires = "count")]
+    dry_run: bool,
+}
+
+#[derive(Serialize)]
+struct PoolRow {
+    page_bytes: Bytes,
+    total: u64,
+    free: u64,
+    reserved: u64,
+    surplus: u64,
+    /// Ranges that could be emptied for a page.
+    could_be_had: usize,
+    /// Ranges that cannot.
+    blocked: Vec<BlockedRange>,
+}
+
+#[derive(Serialize)]
+struct BlockedRange {
+    address: Bytes,
+    slice: SliceId,
+    reason: String,
+}
+
+/// How it went with a range.
+#[derive(Serialize)]
+struct RangeOutcome {
+    address: Bytes,
+    emptied_slices: usize,
+    price_100cycles: Price,
+    /// Absent if the pool got its page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
+}
+
+#[derive(Serialize)]
+struct HugeDocument {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pools: Option<Vec<PoolRow>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dry_run: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wanted: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    got: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ranges: Option<Vec<RangeOutcome>>,
+}
+
+impl HugeDocument {
+    const EMPTY: Self =
+        Self { pools: None, dry_run: None, wanted: None, got: None, total: None, ranges: None };
+}
+
+pub(crate) fn run(
+    args: &HugeArgs,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
+    let backend = context.backend()?;
+    let backend = backend.as_ref();
+    if context.source_path().is_some() || backend.info()?.is_stock() {
+        let text = "huge pages are made of slices, which this kernel does not have: write \
+                    nr_hugepages in /sys/kernel/mm/hugepages, best early after boot";
+        return Err(UsageError(text.to_owned()).into());
+    }
+    let pools = HugePagePools::under(Path::new("/"));
+    let known = pools.read()?;
+    if let Some(size) = args.size
+        && !known.iter().any(|pool| pool.page == size)
+    {
+        return Err(UsageError(unknown_size(size, &known)).into());
+    }
+    match (args.size, args.count, args.give_back) {
+        (Some(size), Some(count), _) => get(args, backend, &pools, (size, count), context, out),
+        (Some(size), None, Some(count)) => give_back(&pools, size, count, context, out),
+        _ => status(backend, &known, args.size, context, out),
+    }
+}
+
+fn unknown_size(size: Bytes, known: &[HugePagePool]) -> String {
+    if known.is_empty() {
+        return "this kernel has no huge pages (hugetlb)".to_owned();
+    }
+    let sizes: Vec<_> = known.iter().map(|pool| pool.page.to_string()).collect();
+    format!("--size {size}: this kernel has huge pages of {}", sizes.join(" and "))
+}
+
+fn status(
+    backend: &dyn Backend,
+    pools: &[HugePagePool],
+    only: Option<Bytes>,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
+    let (info, _, snapshot) = backend.view()?;
+    let wanted = pools.iter().filter(|pool| only.is_none_or(|size| size == pool.page));
+    let rows: Vec<PoolRow> = wanted
+        .map(|pool| {
+            let ranges = page_ranges(&info, &snapshot.slices, pool.page);
+            PoolRow {
+                page_bytes: pool.page,
+                total: pool.total,
+                free: pool.free,
+                reserved: pool.reserved,
+                surplus: pool.surplus,
+                could_be_had: cheapest_first(&ranges).len(),
+                blocked: ranges.iter().filter_map(blocked).collect(),
+            }
+        })
+        .collect();
+    if context.json() {
+        write_json(out, "huge", HugeDocument { pools: Some(rows), ..HugeDocument::EMPTY })?;
+        return Ok(ExitStatus::Ok);
+    }
+    let mut table = TextTable::new(&[
+        ("page", ColumnAlign::Right),
+        ("in pool", ColumnAlign::Right),
+        ("free", ColumnAlign::Right),
+        ("could be had", ColumnAlign::Right),
+        ("in the way elsewhere", ColumnAlign::Left),
+    ]);
+    for row in &rows {
+        table.row(vec![
+            row.page_bytes.to_string(),
+            row.total.to_string(),
+            row.free.to_string(),
+            row.could_be_had.to_string(),
+            reasons(&row.blocked),
+        ]);
+    }
+    table.write(out, &context.screen)?;
+    Ok(ExitStatus::Ok)
+}
+
+fn blocked(range: &PageRange) -> Option<BlockedRange> {
+    let (slice, reason) = range.blocked?;
+    Some(BlockedRange { address: range.start, slice, reason: reason.code() })
+}
+
+/// How many ranges are kept by what, the most frequent first.
+fn reasons(blocked: &[BlockedRange]) -> String {
+    let mut counts = std::collections::BTreeMap::new();
+    for range in blocked {
+        *counts.entry(range.reason.as_str()).or_insert(0) += 1;
+    }
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect::<Vec<_>>().join(", ")
+}
+
+fn give_back(
+    pools: &HugePagePools,
+    size: Bytes,
+    count: u64,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
+    let before = pools.pool(size)?;
+    if before.unused() < count {
+        let text = format!(
+            "--give-back {count}: of the pool's pages of {size}, {} are not in use",
+            before.unused()
+        );
+        return Err(UsageError(text).into());
+    }
+    let total = pools.resize(size, before.total - count)?;
+    let got = before.total.saturating_sub(total);
+    if context.json() {
+        let body = HugeDocument {
+            wanted: Some(count),
+            got: Some(got),
+            total: Some(total),
+            ..HugeDocument::EMPTY
+        };
+        write_json(out, "huge", body)?;
+    } else {
+        writeln!(out, "gave back {got} of {count} pages of {size}; the pool has {total}")?;
+    }
+    Ok(if got == count { ExitStatus::Ok } else { ExitStatus::Refused })
+}
+
+/// More pages for the pool, as many as can be had.
+fn get(
+    args: &HugeArgs,
+    backend: &dyn Backend,
+    pools: &HugePagePools,
+    (size, count): (Bytes, u64),
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
+    let (info, _, snapshot) = backend.view()?;
+    let ranges = page_ranges(&info, &snapshot.slices, size);
+    let found = cheapest_first(&ranges);
+    let before = pools.pool(size)?.total;
+    let outcomes = if args.dry_run {
+        let enough = found.iter().take(usize::try_from(count)?);
+        enough.map(|range| outcome(range, None)).collect()
+    } else {
+        let progress = io::stderr().is_terminal() && !context.json();
+        interruptible(|interrupt| {
+            let mut outcomes: Vec<RangeOutcome> = Vec::new();
+            let mut got = 0;
+            for range in &found {
+                if got == count || interrupt.requested() {
+                    break;
+                }
+                if progress {
+                    stderr::rewrite(format!("{got} of {count} pages; Ctrl-C stops"));
+                }
+                let refused = make_page(backend, pools, size, range, args.cache, interrupt)?;
+                got += u64::from(refused.is_none());
+                outcomes.push(outcome(range, refused));
+            }
+            if progress {
+                stderr::clear();
+            }
+            Ok(outcomes)
+        })?
+    };
+    let got = outcomes.iter().filter(|range| range.refused.is_none()).count() as u64;
+    let total = pools.pool(size)?.total;
+    if context.json() {
+        let body = HugeDocument {
+            dry_run: Some(args.dry_run),
+            wanted: Some(count),
+            got: Some(got),
+            total: Some(total),
+            ranges: Some(outcomes),
+            ..HugeDocument::EMPTY
+        };
+        write_json(out, "huge", body)?;
+    } else {
+        report(args.dry_run, (size, count), &outcomes, &ranges, (before, total), out)?;
+    }
+    Ok(if got == count { ExitStatus::Ok } else { ExitStatus::Refused })
+}
+
+fn outcome(range: &PageRange, refused: Option<String>) -> RangeOutcome {
+    RangeOutcome {
+        address: range.start,
+        emptied_slices: range.to_empty.len(),
+        price_100cycles: range.price,
+        refused,
+    }
+}
+
+/// Empties a range and has the kernel make a page of it. What is off and no part of the page wakes
+/// again. Returns why it failed.
+///
+/// A page larger than the allocator's blocks is looked for among ranges that are off first. One
+/// that is not comes from any free block.
+fn make_page(
+    backend: &dyn Backend,
+    pools: &HugePagePools,
+    size: Bytes,
+    range: &PageRange,
+    cache: CacheChoice,
+    interrupt: &SignalInterrupt,
+) -> Result<Option<String>> {
+    let in_one_block = size <= backend.info()?.chunk_bytes;
+    if in_one_block && add_page(pools, size)? {
+        return Ok(None);
+    }
+    let mut off = Vec::new();
+    let mut refused = None;
+    for &id in &range.to_empty {
+        let request = Request { cache, ..Request::new(RequestOp::Offline(id)) };
+        let outcome = backend.request(&request)?;
+        if outcome.slices_done == 0 {
+            refused = Some(format!("slice {id}: {}", outcome.reason.code()));
+            break;
+        }
+        off.push(id);
+        if interrupt.requested() {
+            refused = Some(Reason::Signal.code());
+            break;
+        }
+    }
+    let mut made = refused.is_none() && !in_one_block && add_page(pools, size)?;
+    for id in off {
+        // The page may be of it, or demand may have woken it: then it is online
+        backend.request(&Request::new(RequestOp::Online(id)))?;
+    }
+    made = made || (refused.is_none() && in_one_block && add_page(pools, size)?);
+    Ok(refused.or_else(|| (!made).then(|| "the kernel made no page of it".to_owned())))
+}
+
+/// One more page for the pool, if there is room for it.
+fn add_page(pools: &HugePagePools, size: Bytes) -> Result<bool> {
+    let before = pools.pool(size)?.total;
+    Ok(pools.resize(size, before + 1)? > before)
+}
+
+fn report(
+    dry_run: bool,
+    (size, count): (Bytes, u64),
+    outcomes: &[RangeOutcome],
+    ranges: &[PageRange],
+    (before, total): (u64, u64),
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for range in outcomes {
+        let what = match &range.refused {
+            Some(why) => format!("not made: {why}"),
+            None if dry_run => "could be made".to_owned(),
+            None => "made".to_owned(),
+        };
+        writeln!(
+            out,
+            "page at {}: {what}; {} slices to empty, for {} units of 100 cycles",
+            range.address, range.emptied_slices, range.price_100cycles
+        )?;
+    }
+    let got = outcomes.iter().filter(|range| range.refused.is_none()).count() as u64;
+    if dry_run {
+        writeln!(out, "would make {got} of {count} pages of {size}")?;
+    } else {
+        writeln!(out, "made {got} of {count} pages of {size}; the pool had {before}, has {total}")?;
+    }
+    let blocked: Vec<_> = ranges.iter().filter_map(blocked).collect();
+    if got < count && !blocked.is_empty() {
+        writeln!(
+            out,
+            "{} other ranges cannot be emptied ({}): `ramslice explain` says of a slice why",
+            blocked.len(),
+            reasons(&blocked)
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_frequent_reason_comes_first() {
+        let blocked = |slice, reason: &str| BlockedRange {
+            address: Bytes(0),
+            slice: SliceId(slice),
+            reason: reason.to_owned(),
+        };
+        let all = [blocked(1, "slab"), blocked(2, "boot"), blocked(3, "slab")];
+        assert_eq!(reasons(&all), "2 slab, 1 boot");
+    }
+
+    #[test]
+    fn a_size_that_the_kernel_lacks_is_answered_by_those_it_has() {
+        let pool =
+            HugePagePool { page: Bytes(2 << 20), total: 0, free: 0, reserved: 0, surplus: 0 };
+        let text = unknown_size(Bytes(1 << 30), &[pool]);
+        assert!(text.contains("1 GiB") && text.contains("2 MiB"), "{text}");
+        assert!(unknown_size(Bytes(1 << 30), &[]).contains("no huge pages"));
+    }
+}

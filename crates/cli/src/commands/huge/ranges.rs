@@ -1,0 +1,149 @@
+//! Ranges of memory that could become a huge page: which slices lie in each, what emptying them
+//! costs, and why some cannot be emptied.
+
+use ramslice_types::{BackendInfo, Bytes, Price, Reason, Slice, SliceId, SliceState};
+
+/// A range as long as a page, aligned to it, all of which is memory of one zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PageRange {
+    /// Physical address.
+    pub start: Bytes,
+    /// Slices in it that are online and have to be emptied.
+    pub to_empty: Vec<SliceId>,
+    /// Expected cost of emptying them.
+    pub price: Price,
+    /// What keeps a slice of it on, and which.
+    pub blocked: Option<(SliceId, Reason)>,
+}
+
+/// Every range of `page` bytes in which memory is whole; where slices are larger than that, each
+/// part of one.
+pub(super) fn page_ranges(info: &BackendInfo, slices: &[Slice], page: Bytes) -> Vec<PageRange> {
+    let (slice_bytes, page) = (info.slice_bytes.0, page.0);
+    let frames = info.slice_pages();
+    let Some(last) = slices.last() else { return Vec::new() };
+    let end = (u64::from(last.id.0) + 1) * slice_bytes;
+    let mut found = Vec::new();
+    for start in (0..end / page).map(|n| n * page) {
+        let ids = start / slice_bytes..(start + page).div_ceil(slice_bytes);
+        let from = slices.partition_point(|slice| u64::from(slice.id.0) < ids.start);
+        let within: Vec<&Slice> =
+            slices[from..].iter().take_while(|slice| u64::from(slice.id.0) < ids.end).collect();
+        let whole = within.len() as u64 == ids.end - ids.start
+            && within.iter().all(|slice| {
+                slice.present == frames
+                    && (slice.node, slice.zone) == (within[0].node, within[0].zone)
+            });
+        if whole {
+            found.push(range(start, &within));
+        }
+    }
+    found
+}
+
+fn range(start: u64, slices: &[&Slice]) -> PageRange {
+    let mut range =
+        PageRange { start: Bytes(start), to_empty: Vec::new(), price: Price(0), blocked: None };
+    for slice in slices {
+        match slice.state {
+            SliceState::Offline if !slice.held => continue,
+            SliceState::Online => {}
+            _ => {
+                range.blocked = Some((slice.id, Reason::State));
+                continue;
+            }
+        }
+        match slice.finite_price() {
+            Some(price) => {
+                range.price = Price(range.price.0.saturating_add(price.0));
+                range.to_empty.push(slice.id);
+            }
+            None => range.blocked = Some((slice.id, slice.reason)),
+        }
+    }
+    range
+}
+
+/// Those that can be emptied, cheapest first; of equals, the highest address first, as with slices.
+pub(super) fn cheapest_first(ranges: &[PageRange]) -> Vec<&PageRange> {
+    let mut free: Vec<_> = ranges.iter().filter(|range| range.blocked.is_none()).collect();
+    free.sort_by_key(|range| (range.price, std::cmp::Reverse(range.start)));
+    free
+}
+
+#[cfg(test)]
+mod tests {
+    use ramslice_types::{NodeId, Pages, SliceCounters, ZoneNumber};
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn info(slice_mib: u64) -> BackendInfo {
+        serde_json::from_value(serde_json::json!({
+            "abi_version": 1, "page_bytes": 4096, "pageblock_bytes": 2 * MIB,
+            "slice_bytes": slice_mib * MIB, "chunk_bytes": 4 * MIB, "nr_slices": 8, "nr_zones": 1,
+            "event_seq": 0, "managed_pages": 262_144, "free_pages": 65_536,
+            "offline_pages": 0, "quarantined_pages": 0, "power_driver": "none",
+        }))
+        .unwrap()
+    }
+
+    fn slice(id: u32, slice_mib: u64, price: u64) -> Slice {
+        Slice {
+            id: SliceId(id),
+            state: SliceState::Online,
+            reason: Reason::None,
+            unreclaimable: false,
+            backoff: false,
+            unmovable: false,
+            held: false,
+            node: NodeId(0),
+            zone: ZoneNumber(0),
+            present: Pages(slice_mib * 256),
+            price: Price(price),
+            counters: SliceCounters::default(),
+            retry_ms: 0,
+        }
+    }
+
+    #[test]
+    fn a_range_needs_all_of_its_slices() {
+        let mut slices: Vec<_> = (0..6).map(|id| slice(id, 64, 10)).collect();
+        slices.remove(2);
+        let found = page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let starts: Vec<_> = found.iter().map(|range| range.start.0 / MIB).collect();
+        assert_eq!(starts, [0, 256]);
+        assert_eq!(found[1].to_empty, [SliceId(4), SliceId(5)]);
+        assert_eq!(found[1].price, Price(20));
+    }
+
+    #[test]
+    fn what_is_off_costs_nothing_and_what_is_held_stays() {
+        let mut slices: Vec<_> = (0..4).map(|id| slice(id, 64, 10)).collect();
+        slices[0].state = SliceState::Offline;
+        slices[2] = Slice { state: SliceState::Offline, held: true, ..slices[2].clone() };
+        let found = page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        assert_eq!((found[0].price, found[0].blocked), (Price(10), None));
+        assert_eq!(found[1].blocked, Some((SliceId(2), Reason::State)));
+        assert_eq!(cheapest_first(&found).len(), 1);
+    }
+
+    #[test]
+    fn a_large_slice_has_several_ranges() {
+        let slices = [slice(0, 256, 10), slice(1, 256, 7)];
+        let found = page_ranges(&info(256), &slices, Bytes(128 * MIB));
+        assert_eq!(found.len(), 4);
+        let starts: Vec<_> = cheapest_first(&found).iter().map(|r| r.start.0 / MIB).collect();
+        assert_eq!(starts, [384, 256, 128, 0]);
+    }
+
+    #[test]
+    fn the_reason_is_that_of_a_slice_that_blocks() {
+        let mut slices: Vec<_> = (0..2).map(|id| slice(id, 64, 10)).collect();
+        slices[1].unreclaimable = true;
+        slices[1].reason = Reason::BootMemory;
+        let found = page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        assert_eq!(found[0].blocked, Some((SliceId(1), Reason::BootMemory)));
+    }
+}

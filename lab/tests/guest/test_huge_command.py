@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`ramslice huge`: ranges are emptied and become pages of the hugetlb pool, or come back."""
+
+import json
+import subprocess
+
+from ramlab.guest import harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.harness import MIB
+from ramlab.guest.hotplug_blocks import PROGRAM
+from ramlab.guest.pinned_memory import PatternedMemory, Ring
+from ramlab.guest.workload import Load
+from ramlab.pytest_vm import vm
+
+GIB = 1 << 30
+POOL = "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
+
+
+def huge(*words, status=0):
+    """The document that the command prints; its exit status must be this one."""
+    done = subprocess.run([PROGRAM, "huge", "--json", *map(str, words)], capture_output=True,
+                          text=True)
+    if done.returncode != status:
+        raise AssertionError(f"huge {words}: status {done.returncode}: {done.stdout}{done.stderr}")
+    return json.loads(done.stdout)
+
+
+@vm(mem="6G", append="ramslice=64M", qemu=("-cpu max",))
+class Huge(harness.RamsliceTest):
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(harness.wake, self.device)
+        self.addCleanup(dev.write, POOL, 0)
+
+    def tearDown(self):
+        self.assert_sane()
+
+    def offline(self):
+        return set(harness.ids(self.device, dev.OFFLINE))
+
+    def test_a_range_in_use_becomes_a_page_and_what_was_there_is_elsewhere(self):
+        # Memory in use in every range, so that none is free
+        load = Load("anon", 2500).wait_ready()
+        self.addCleanup(load.kill)
+        before = huge("--size", "1G")["pools"][0]
+        self.assertGreaterEqual(before["could_be_had"], 2)
+        done = huge("--size", "1G", "--count", 2)
+        self.assertEqual((done["got"], done["total"]), (2, 2))
+        self.assertEqual(dev.read(POOL), "2")
+        # Both are where slices were emptied, so that the kernel moved nothing else
+        self.assertEqual(self.offline(), set())
+        # Checks every byte, and raises what is wrong
+        load.end()
+        back = huge("--size", "1G", "--give-back", 2)
+        self.assertEqual((back["got"], back["total"]), (2, 0))
+
+    def test_slices_that_are_off_become_pages_by_the_plain_way(self):
+        """The first range that can be emptied is not the one that is off."""
+        ids = [slice.id for slice in self.device.snapshot()]
+        nr = GIB // self.device.info().slice_bytes
+        last = max(n for n in range(0, max(ids), nr)
+                   if n % nr == 0 and set(range(n, n + nr)) <= set(ids)
+                   and not any(slice.unreclaimable for slice in self.device.snapshot()
+                               if n <= slice.id < n + nr))
+        for number in range(last, last + nr):
+            self.assertEqual(self.device.request("offline", number,
+                                                 flags=dev.IGNORE_BACKOFF).nr_done, 1)
+        before = self.device.info().event_seq
+        dev.write(POOL, 1)
+        self.assertEqual(dev.read(POOL), "1")
+        self.assertEqual(self.offline(), set())
+        # Each of them woke, and no other changed its state
+        self.assertLessEqual(self.device.info().event_seq - before, 2 * nr)
+
+    def test_a_dry_run_changes_nothing(self):
+        before = self.device.info().event_seq
+        done = huge("--size", "1G", "--count", 1, "--dry-run")
+        self.assertEqual((done["got"], done["total"]), (1, 0))
+        self.assertEqual(self.device.info().event_seq, before)
+
+    def test_more_than_there_is_gives_what_can_be_had_and_leaves_no_slice_off(self):
+        done = huge("--size", "1G", "--count", 50, status=1)
+        self.assertGreaterEqual(done["got"], 2)
+        self.assertEqual(str(done["got"]), dev.read(POOL))
+        self.assertEqual(self.offline(), set())
+
+    def test_a_pinned_page_costs_its_range_and_the_rest_of_it_comes_back(self):
+        with PatternedMemory(64) as memory:
+            ring = Ring(memory, 0)
+            self.addCleanup(ring.release)
+            pinned = memory.pfns()[0] * 4096 // GIB
+            done = huge("--size", "1G", "--count", 50, status=1)
+            for one in done["ranges"]:
+                if one["address"] // GIB == pinned:
+                    self.assertIn("slice", one.get("refused", ""))
+            self.assertEqual(self.offline(), set())
+            ring.release()
+
+    def test_what_the_kernel_does_not_have_is_refused_by_name(self):
+        for words, text in (
+            (("--size", "3M", "--count", 1), "this kernel has huge pages of"),
+            (("--size", "1G", "--give-back", 3), "are not in use"),
+            (("--count", 1), "--size"),
+        ):
+            done = subprocess.run([PROGRAM, "huge", *map(str, words)], capture_output=True,
+                                  text=True)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(text, done.stderr)
+
+    def test_pages_of_2_mib_are_made_too(self):
+        pool = POOL.replace("1048576", str(2 * MIB >> 10))
+        self.addCleanup(dev.write, pool, 0)
+        done = huge("--size", "2M", "--count", 8)
+        self.assertEqual((done["got"], dev.read(pool)), (8, "8"))
