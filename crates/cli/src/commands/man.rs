@@ -34,6 +34,7 @@ struct ManDocument {
 fn pages(name: &str, command: &clap::Command) -> Vec<(String, clap::Command)> {
     let below = command
         .get_subcommands()
+        .filter(|page| !page.is_hide_set())
         .flat_map(|page| pages(&format!("{name}-{}", page.get_name()), page));
     below.chain([(name.to_owned(), command.clone())]).collect()
 }

@@ -179,6 +179,25 @@ struct page *ramslice_place(struct zone *zone, struct page *page,
 	return better ?: page;
 }
 
+/**
+ * ramslice_place_refresh - have a ranking that is old made again
+ * @rz: its zone
+ *
+ * What the kernel frees and takes again within pageblocks changes which slices
+ * are to drain, and asks for no ranking.
+ *
+ * Context: process context. Takes zone->lock.
+ */
+void ramslice_place_refresh(struct ramslice_zone *rz)
+{
+	if (READ_ONCE(ramslice_policy) != RAMSLICE_PLACE_PACKED)
+		return;
+	spin_lock_irq(&rz->zone->lock);
+	if (time_after(jiffies, rz->place->ranked_at + MAX_AGE))
+		ramslice_ask_ranking(rz->place);
+	spin_unlock_irq(&rz->zone->lock);
+}
+
 /* --- what a zone keeps ----------------------------------------------------- */
 
 /* No list, no slice in use. */

@@ -189,6 +189,7 @@ void ramslice_place_stats(struct ramslice_zone *rz,
 			  struct ramslice_place_stats *st);
 struct ramslice_place *ramslice_place_new(void);
 void ramslice_place_forget(void);
+void ramslice_place_refresh(struct ramslice_zone *rz);
 void ramslice_place_woken(struct ramslice_zone *rz, u32 id, u32 first);
 void ramslice_place_forget_types(u32 id);
 int ramslice_place_init(void);

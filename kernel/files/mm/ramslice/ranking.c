@@ -9,6 +9,7 @@
 #include <linux/mm.h>
 #include <linux/mmzone.h>
 #include <linux/page-isolation.h>
+#include <linux/ramslice_place.h>
 #include <linux/slab.h>
 #include <linux/workqueue.h>
 #include "../internal.h"

@@ -35,6 +35,7 @@
 #include <linux/slab.h>
 #include "../internal.h"
 #include "internal.h"
+#include "place.h"
 
 /* What the worker may use of a CPU for all zones of a node, in millionths. */
 u32 ramslice_scan_ppm = 1000;
@@ -539,6 +540,7 @@ static void ramslice_scan(struct work_struct *work)
 			   SCAN_BURST_NS - min(spent, SCAN_BURST_NS / 2),
 			   deadline);
 	up_read(&ramslice_table_sem);
+	ramslice_place_refresh(rz);
 	queue_delayed_work(system_unbound_wq, &rz->scan_work,
 			   ramslice_scan_pause(rz, local_clock() - begun));
 }
