@@ -28,6 +28,7 @@ mod threshold;
 mod toml_text;
 mod tuning;
 mod watermarks;
+mod watermarks_config;
 
 pub use any_policy::{AnyPolicy, RestoreError, STATE_VERSION, SavedPolicy};
 pub use cold_steering::{
@@ -55,8 +56,9 @@ pub use watermarks::WatermarksPolicy;
 pub mod settings {
     pub use crate::config::{
         BudgetLimit, CandidateRule, CostBasis, GovernorConfig, PeriodicConfig, RepairConfig,
-        ThresholdConfig, WatermarksConfig,
+        ThresholdConfig,
     };
     pub use crate::limits::LimitsConfig;
     pub use crate::toml_text::{allowed, explain, spans, utf8};
+    pub use crate::watermarks_config::WatermarksConfig;
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use ramslice_types::{Bytes, Pages};
 use serde::Serialize;
 
-use crate::config::WatermarksConfig;
 use crate::economics::SliceEconomics;
 use crate::observation::MachineTotals;
+use crate::watermarks_config::WatermarksConfig;
 
 /// The share of time-outs in which free memory above `FREE_LOW` outlasts what demand grows by.
 const CERTAIN: f64 = 0.99;

@@ -13,10 +13,11 @@ use std::time::Duration;
 use ramslice_types::{Bytes, Pages, Request, SliceState};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{PolicyKind, WatermarksConfig};
+use crate::config::PolicyKind;
 use crate::decision::{Policy, PolicyDecision, not_due, offline, online};
 use crate::decision_reason::DecisionReason;
 use crate::observation::{Observation, ObservationNeeds};
+use crate::watermarks_config::WatermarksConfig;
 
 /// The daemon of four watermarks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
