@@ -224,6 +224,27 @@ pub enum KernelError {
         /// The counter.
         name: &'static str,
     },
+    /// The kernel does not count look-ups of the page cache.
+    #[error(
+        "this kernel does not count look-ups of the page cache (/proc/vmstat has no `{name}`): \
+         boot one built with the ramslice series, or count by trace events from Linux 6.12 on with \
+         `ramslice-lab hit-ratio`"
+    )]
+    NoLookups {
+        /// The missing counter.
+        name: &'static str,
+    },
+    /// Refaults by distance have another form.
+    #[error(
+        "{path} should hold {entries} numbers: the kernel does not match these tools",
+        path = .path.display()
+    )]
+    NotDistances {
+        /// The file.
+        path: PathBuf,
+        /// How many numbers it should hold.
+        entries: usize,
+    },
     /// A file of `/proc` has another form than its parser knows.
     #[error(
         "{path} has an unknown form: the kernel does not match these tools",
@@ -368,6 +389,8 @@ impl KernelError {
             | Self::NoHotremove { .. }
             | Self::NoPageFlags { .. }
             | Self::ProcFile { .. }
+            | Self::NoLookups { .. }
+            | Self::NotDistances { .. }
             | Self::NoCounter { .. } => BackendErrorKind::Unsupported,
             Self::Neither { patched, .. } => patched.kind(),
             Self::Disabled { .. } => BackendErrorKind::Disabled,

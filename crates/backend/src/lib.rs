@@ -40,7 +40,7 @@ pub use patched::{PatchedBackend, uapi};
 pub use process_memory::{MappedFile, ProcessMapping, ProcessMemory, ProcessMemoryError};
 pub use readers::{
     BlockPower, BlockSwitches, DramSegment, KernelPaths, MemOffline, PowerDomain, ProcessorKind,
-    SlicePower, SwitchTimes, mem_offline, power_domains,
+    SlicePower, SwitchTimes, VmstatCounters, file_refault_distances, mem_offline, power_domains,
 };
 pub use replay::ReplayBackend;
 pub use whatif::{WhatIfBackend, WhatIfMemory, ZoneKey};

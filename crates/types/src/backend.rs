@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use crate::cache_lookups::CacheLookups;
 use crate::contents::{ContentsDetail, SliceContents};
 use crate::machine_state::{BackendInfo, MachineState, SCHEMA_VERSION, SliceSnapshot, Zone};
 use crate::price::PriceParameter;
@@ -140,6 +141,14 @@ pub trait Backend: Send + Sync {
     /// A saved machine does not report it.
     fn work(&self) -> Result<WorkCounters, BackendError> {
         let message = "this system does not report what it has done for slices so far";
+        Err(BackendError::new(BackendErrorKind::Unsupported, message))
+    }
+
+    /// Look-ups of the page cache since boot.
+    ///
+    /// A system that does not count them is unsupported.
+    fn cache_lookups(&self) -> Result<CacheLookups, BackendError> {
+        let message = "this system does not count look-ups of the page cache";
         Err(BackendError::new(BackendErrorKind::Unsupported, message))
     }
 

@@ -7,6 +7,7 @@
 
 mod allocation_site;
 mod backend;
+mod cache_lookups;
 mod contents;
 mod contents_summary;
 mod counters;
@@ -25,6 +26,9 @@ mod work_counters;
 
 pub use allocation_site::{AllocationSite, PageAllocation, SiteProcess};
 pub use backend::{Backend, BackendError, BackendErrorKind, MemoryHeadroom, zones_are_short};
+pub use cache_lookups::{
+    CacheLookups, CacheRatios, LookupWindow, MIN_LOOKUPS, RatioUnknown, RefaultDistances,
+};
 pub use contents::{
     CgroupName, ContentsDetail, DeviceNumber, FileId, FileName, PageClass, PageFate, PageFlag,
     PageFlags, PageRun, SliceContents,

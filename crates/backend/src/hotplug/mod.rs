@@ -40,15 +40,13 @@ mod system_files;
 mod tests;
 mod zones;
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use procfs_core::VmStat;
 use ramslice_types::{
-    Backend, BackendError, BackendInfo, Bytes, ContentsDetail, MemoryHeadroom, Pages, Price,
+    Backend, BackendError, BackendInfo, Bytes, CacheLookups, ContentsDetail, MemoryHeadroom, Price,
     PriceParameter, Request, RequestOutcome, SliceContents, SliceId, SliceSnapshot, SliceState,
     WorkCounters, Zone,
 };
@@ -64,9 +62,9 @@ pub(crate) use place_margins::{PlaceMargins, SliceLoss, ZoneSize};
 pub(crate) use zones::{ZoneRoom, keeps_reserves};
 
 use crate::error::KernelError;
-use crate::readers::KernelPaths;
 use crate::readers::page_names::PageNames;
 use crate::readers::page_owner;
+use crate::readers::{KernelPaths, VmstatCounters};
 use driver_silence::RestingSlices;
 use hotplug_state::HotplugState;
 use page_scan::{PageScan, ScannedSlice};
@@ -391,17 +389,15 @@ impl Backend for HotplugBackend {
 
     fn work(&self) -> Result<WorkCounters, BackendError> {
         let mut work = HotplugState::read(&*self.system)?.work.unwrap_or_default();
-        let counters = read_proc::<VmStat>(&*self.system, "proc/vmstat")
-            .map_or_else(|_| HashMap::new(), |vmstat| vmstat.0);
-        for (name, &number) in &counters {
-            let number = u64::try_from(number).unwrap_or(0);
-            match name.as_str() {
-                "pgfault" => work.page_faults = number,
-                name if name.starts_with("pgalloc_") => work.allocated_pages += Pages(number),
-                _ => {}
-            }
+        if let Ok(counters) = read_proc::<VmstatCounters>(&*self.system, "proc/vmstat") {
+            work.page_faults = counters.get("pgfault").unwrap_or(0);
+            work.allocated_pages = counters.allocated();
         }
         Ok(work)
+    }
+
+    fn cache_lookups(&self) -> Result<CacheLookups, BackendError> {
+        Ok(read_proc::<VmstatCounters>(&*self.system, "proc/vmstat")?.cache_lookups()?)
     }
 }
 

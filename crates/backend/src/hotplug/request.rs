@@ -5,7 +5,6 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use procfs_core::VmStat;
 use ramslice_types::{
     Budget, Bytes, Pages, Price, Reason, Request, RequestOp, RequestOutcome, SliceId, SliceState,
     WorkCounters,
@@ -24,6 +23,7 @@ use super::system_files::{RequestLock, SystemFiles, read_proc};
 use super::zones::keeps_reserves;
 use super::{HotplugBackend, lock};
 use crate::error::{FileAccess, KernelError};
+use crate::readers::VmstatCounters;
 use crate::readers::sysfs::failed;
 use crate::sys::alarm;
 
@@ -568,9 +568,9 @@ impl RequestRun<'_> {
 
     /// Pages that the kernel has migrated so far, for any purpose.
     fn migrated_pages(&self) -> Pages {
-        let number = read_proc::<VmStat>(self.system, "proc/vmstat")
+        let number = read_proc::<VmstatCounters>(self.system, "proc/vmstat")
             .ok()
-            .and_then(|vmstat| u64::try_from(*vmstat.0.get("pgmigrate_success")?).ok());
+            .and_then(|vmstat| vmstat.get("pgmigrate_success"));
         Pages(number.unwrap_or(0))
     }
 

@@ -6,8 +6,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, BackendInfo, Bytes, ContentsDetail, Price, PriceParameter, Request,
-    RequestOp, RequestOutcome, SliceContents, SliceId, SliceSnapshot, WorkCounters, Zone,
+    Backend, BackendError, BackendInfo, Bytes, CacheLookups, ContentsDetail, Price, PriceParameter,
+    Request, RequestOp, RequestOutcome, SliceContents, SliceId, SliceSnapshot, WorkCounters, Zone,
 };
 use rustix::io::Errno;
 use tracing::debug;
@@ -19,10 +19,10 @@ use crate::patched::convert;
 use crate::patched::device::RamsliceDevice;
 use crate::patched::uapi;
 use crate::patched::work_counters;
-use crate::readers::KernelPaths;
 use crate::readers::page_names::PageNames;
 use crate::readers::page_owner;
 use crate::readers::sysfs;
+use crate::readers::{KernelPaths, VmstatCounters};
 
 /// How often a snapshot is tried again when the number of slices has changed meanwhile.
 const SNAPSHOT_TRIES: u32 = 8;
@@ -227,6 +227,10 @@ impl Backend for PatchedBackend {
 
     fn work(&self) -> Result<WorkCounters, BackendError> {
         Ok(work_counters::read(&self.paths)?)
+    }
+
+    fn cache_lookups(&self) -> Result<CacheLookups, BackendError> {
+        Ok(VmstatCounters::read(&self.paths.proc.join("vmstat"))?.cache_lookups()?)
     }
 }
 

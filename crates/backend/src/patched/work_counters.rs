@@ -9,8 +9,8 @@ use ramslice_types::{Pages, Price, WorkCounters};
 use tracing::debug;
 
 use crate::error::{FileAccess, KernelError};
-use crate::readers::KernelPaths;
 use crate::readers::sysfs::failed;
+use crate::readers::{KernelPaths, VmstatCounters};
 
 /// Reads all of it. Root only, as debugfs is.
 pub(crate) fn read(paths: &KernelPaths) -> Result<WorkCounters, KernelError> {
@@ -95,16 +95,12 @@ fn zone_work(path: &Path) -> Result<WorkCounters, KernelError> {
 }
 
 fn faults(path: &Path) -> Result<WorkCounters, KernelError> {
-    let counters = CounterFile::read(path)?;
-    let mut allocated = Pages::ZERO;
-    for (name, text) in counters.lines() {
-        if name.starts_with("pgalloc_") {
-            allocated += Pages(counters.number(text)?);
-        }
-    }
+    let counters = VmstatCounters::read(path)?;
+    let name = "pgfault";
+    let missing = || KernelError::NoCounter { path: path.to_owned(), name };
     Ok(WorkCounters {
-        page_faults: counters.get("pgfault")?,
-        allocated_pages: allocated,
+        page_faults: counters.get(name).ok_or_else(missing)?,
+        allocated_pages: counters.allocated(),
         ..WorkCounters::default()
     })
 }

@@ -32,9 +32,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ramslice_types::{
-    Backend, BackendError, BackendErrorKind, BackendInfo, Bytes, ContentsDetail, MemoryHeadroom,
-    Price, PriceParameter, Request, RequestOutcome, SliceContents, SliceId, SliceSnapshot,
-    WorkCounters, Zone, zones_are_short,
+    Backend, BackendError, BackendErrorKind, BackendInfo, Bytes, CacheLookups, ContentsDetail,
+    MemoryHeadroom, Price, PriceParameter, Request, RequestOutcome, SliceContents, SliceId,
+    SliceSnapshot, WorkCounters, Zone, zones_are_short,
 };
 
 pub(crate) use machine_copy::MachineCopy;
@@ -272,6 +272,10 @@ where
 
     fn work(&self) -> Result<WorkCounters, BackendError> {
         Ok(self.inner.work()?.plus(&self.lock().work))
+    }
+
+    fn cache_lookups(&self) -> Result<CacheLookups, BackendError> {
+        self.inner.cache_lookups()
     }
 
     /// As it is now, without the memory of what would be offline as of the last look at slices.
