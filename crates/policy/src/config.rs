@@ -441,6 +441,8 @@ impl PolicyConfig {
             ("watermarks.free_high_mib", marks.free_high_mib, 0.0),
             ("watermarks.cache_free_low_mib", marks.cache_free_low_mib, 0.0),
             ("watermarks.cache_free_high_mib", marks.cache_free_high_mib, 0.0),
+            ("watermarks.cache_free_low_least_mib", marks.cache_free_low_least_mib, 0.0),
+            ("watermarks.cache_free_high_most_mib", marks.cache_free_high_most_mib, 0.0),
             ("threshold.period_seconds", Some(self.threshold.period_seconds), 0.001),
             ("repair.period_seconds", Some(self.repair.period_seconds), 0.001),
             ("governor.day_seconds", Some(self.governor.day_seconds), 0.0),

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use ramslice_types::{Budget, Request, RequestOp, SliceId};
+use ramslice_types::{Budget, Pages, Ratio, Request, RequestOp, SliceId};
+use serde::{Deserialize, Serialize};
 
 use crate::config::PolicyKind;
 use crate::decision_reason::DecisionReason;
@@ -40,6 +41,49 @@ pub struct PolicyDecision {
     pub why: DecisionReason,
     /// Its forecast, if it has one.
     pub forecast: Option<DemandForecast>,
+    /// Watermarks that follow the hit ratio, when they were judged.
+    pub marks: Option<CacheMarks>,
+}
+
+/// The watermarks with cache, which follow the hit ratio.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CacheMarks {
+    /// `CACHE_FREE_LOW`.
+    pub low: Pages,
+    /// `CACHE_FREE_HIGH`.
+    pub high: Pages,
+    /// The share of look-ups that hit, without misses that memory up to the bound would not avoid;
+    /// nothing if it is unknown.
+    pub ratio: Option<Ratio>,
+    /// Pages looked up.
+    pub lookups: Pages,
+    /// Whether they moved.
+    pub moved: Option<MarkMove>,
+    /// Why they moved or stayed.
+    pub why: DecisionReason,
+}
+
+/// In which direction watermarks moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MarkMove {
+    /// More cache stays.
+    Raised,
+    /// Less cache stays.
+    Lowered,
+}
+
+impl MarkMove {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Raised, Self::Lowered];
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Raised => "raised",
+            Self::Lowered => "lowered",
+        }
+    }
 }
 
 impl PolicyDecision {
@@ -50,7 +94,7 @@ impl PolicyDecision {
 
     /// Sends one request.
     pub fn send(request: Request, why: DecisionReason) -> Self {
-        Self { requests: vec![request], why, forecast: None }
+        Self { requests: vec![request], why, ..Self::default() }
     }
 }
 

@@ -50,6 +50,72 @@ pub enum DecisionReason {
         /// Free pages and page cache.
         cache_free: Pages,
     },
+    /// The watermarks with cache rise: the hit ratio is below its target.
+    RaisesMarks {
+        /// Of the look-ups that count, the share that hit.
+        ratio: Ratio,
+        /// What is wanted.
+        target: Ratio,
+        /// Pages looked up.
+        lookups: Pages,
+        /// `CACHE_FREE_LOW` from now on.
+        low: Pages,
+        /// `CACHE_FREE_HIGH` from now on.
+        high: Pages,
+    },
+    /// The watermarks with cache sink: the hit ratio has kept its target for long.
+    LowersMarks {
+        /// Of the look-ups that count, the share that hit.
+        ratio: Ratio,
+        /// What is wanted.
+        target: Ratio,
+        /// For how many time-outs it was kept.
+        timeouts: u32,
+        /// `CACHE_FREE_LOW` from now on.
+        low: Pages,
+        /// `CACHE_FREE_HIGH` from now on.
+        high: Pages,
+    },
+    /// The watermarks with cache stay: the hit ratio keeps its target.
+    KeepsMarks {
+        /// Of the look-ups that count, the share that hit.
+        ratio: Ratio,
+        /// What is wanted.
+        target: Ratio,
+        /// Pages looked up.
+        lookups: Pages,
+        /// After how many more time-outs they sink; nothing at their lower bound.
+        timeouts: Option<u32>,
+    },
+    /// The watermarks with cache stay: memory has yet to wake as they are.
+    MarksFill {
+        /// Of the look-ups that count, the share that hit.
+        ratio: Ratio,
+        /// What is wanted.
+        target: Ratio,
+        /// Free pages and page cache.
+        cache_free: Pages,
+        /// `CACHE_FREE_LOW`.
+        low: Pages,
+    },
+    /// The watermarks with cache stay: they are at their upper bound.
+    MarksAtMost {
+        /// Of the look-ups that count, the share that hit.
+        ratio: Ratio,
+        /// What is wanted.
+        target: Ratio,
+        /// `CACHE_FREE_HIGH`.
+        high: Pages,
+    },
+    /// The watermarks with cache stay: a ratio of so few look-ups says nothing.
+    TooFewLookups {
+        /// Pages looked up.
+        lookups: Pages,
+        /// How many it takes.
+        least: Pages,
+    },
+    /// The watermarks with cache stay: nothing counts look-ups.
+    LookupsUnknown,
     /// Utilisation of online memory is below the threshold.
     Underused {
         /// Utilisation of online memory.
@@ -225,6 +291,13 @@ impl fmt::Display for DecisionReason {
                      watermarks"
                 )
             }
+            Self::RaisesMarks { .. }
+            | Self::LowersMarks { .. }
+            | Self::KeepsMarks { .. }
+            | Self::MarksFill { .. }
+            | Self::MarksAtMost { .. }
+            | Self::TooFewLookups { .. }
+            | Self::LookupsUnknown => self.of_marks(f),
             Self::Underused { utilisation, slices } => write!(
                 f,
                 "switches off {slices} slices by chance: {:.0} % of what is on is used",
@@ -341,6 +414,59 @@ impl fmt::Display for DecisionReason {
                     secs(wait)
                 )
             }
+        }
+    }
+}
+
+impl DecisionReason {
+    /// Reasons of watermarks that follow the hit ratio.
+    fn of_marks(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::RaisesMarks { ratio, target, lookups, low, high } => write!(
+                f,
+                "raises CACHE_FREE_LOW to {low} and CACHE_FREE_HIGH to {high} pages: the hit ratio \
+                 was {:.3} of {lookups} look-ups, below {}",
+                ratio.0, target.0
+            ),
+            Self::LowersMarks { ratio, target, timeouts, low, high } => write!(
+                f,
+                "lowers CACHE_FREE_LOW to {low} and CACHE_FREE_HIGH to {high} pages: the hit ratio \
+                 has kept {} for {timeouts} time-outs and is {:.3}",
+                target.0, ratio.0
+            ),
+            Self::KeepsMarks { ratio, target, lookups, timeouts } => {
+                write!(
+                    f,
+                    "leaves the watermarks: the hit ratio was {:.3} of {lookups} look-ups and \
+                     keeps {}; ",
+                    ratio.0, target.0
+                )?;
+                match timeouts {
+                    Some(timeouts) => write!(f, "they sink after {timeouts} more such time-outs"),
+                    None => f.write_str("they are at their lower bound"),
+                }
+            }
+            Self::MarksFill { ratio, target, cache_free, low } => write!(
+                f,
+                "leaves the watermarks: the hit ratio was {:.3}, below {}, but of CACHE_FREE_LOW \
+                 ({low} pages) only {cache_free} are free or cache so far",
+                ratio.0, target.0
+            ),
+            Self::MarksAtMost { ratio, target, high } => write!(
+                f,
+                "leaves the watermarks: the hit ratio was {:.3}, below {}, but CACHE_FREE_HIGH is \
+                 at its upper bound ({high} pages)",
+                ratio.0, target.0
+            ),
+            Self::TooFewLookups { lookups, least } => write!(
+                f,
+                "leaves the watermarks: {lookups} look-ups are too few to judge the hit ratio by, \
+                 it takes {least}"
+            ),
+            _ => f.write_str(
+                "leaves the watermarks: the hit ratio is unknown, because nothing counts look-ups \
+                 of the page cache here",
+            ),
         }
     }
 }

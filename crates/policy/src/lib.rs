@@ -16,6 +16,7 @@ mod decision;
 mod decision_reason;
 mod economics;
 mod governor;
+mod hit_ratio;
 mod limits;
 mod limits_policy;
 pub mod model;
@@ -35,7 +36,7 @@ pub use cold_steering::{
     ColdLimits, ColdPairView, ColdPause, ColdPlan, ColdRates, ColdSteering, ColdView,
 };
 pub use config::{PolicyConfig, PolicyConfigError, PolicyKind, UnknownPolicy};
-pub use decision::{DemandForecast, Policy, PolicyDecision};
+pub use decision::{CacheMarks, DemandForecast, MarkMove, Policy, PolicyDecision};
 pub use decision_reason::DecisionReason;
 pub use economics::{EconomicsError, SliceEconomics};
 pub use governor::GovernorPolicy;

@@ -138,7 +138,7 @@ impl TenantLimits {
         let off = seen.rows.iter().filter(|row| row.state == SliceState::Offline);
         let requests: Vec<_> = off.take(most as usize).map(|row| online(row.id)).collect();
         let wakes = u32::try_from(requests.len()).unwrap_or(u32::MAX);
-        PolicyDecision { requests, why: why(wakes), forecast: None }
+        PolicyDecision { requests, why: why(wakes), ..PolicyDecision::default() }
     }
 }
 

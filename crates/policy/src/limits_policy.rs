@@ -98,7 +98,7 @@ impl Policy for LimitsPolicy {
         PolicyDecision {
             requests,
             why: DecisionReason::WithinLimits { empty, used },
-            forecast: None,
+            ..PolicyDecision::default()
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ramslice_types::{Pages, Price, RequestOp, RequestOutcome, Slice, SliceId, SliceState, Zone};
+use ramslice_types::{
+    Pages, Price, RefaultDistances, RequestOp, RequestOutcome, Slice, SliceId, SliceState, Zone,
+};
 use serde::{Deserialize, Serialize};
 
 /// A machine, or the part of it that a policy decides for, at one moment.
@@ -43,7 +45,8 @@ pub struct MachineTotals {
     pub offline: Pages,
     /// Clean cache without a mapping: it could be dropped.
     pub freeable: Pages,
-    /// All page cache, including mapped and dirty pages.
+    /// Page cache of files, including mapped and dirty pages. Shared memory and tmpfs are no part
+    /// of it: dropping them would lose what they hold.
     pub cache: Pages,
     /// The floor under `free`, which is never switched off.
     pub awake_reserve: Pages,
@@ -80,7 +83,7 @@ impl MachineTotals {
             totals.nr_empty += u32::from(slice.is_empty());
             totals.nr_fixed += u32::from(!off && slice.unreclaimable);
             if !off {
-                totals.cache += slice.counters.file;
+                totals.cache += slice.counters.file - slice.counters.shmem;
                 totals.freeable += slice.composition(slice_pages).freeable;
             }
         }
@@ -179,6 +182,19 @@ pub enum PolicyEvent {
     Refaulted {
         /// How many.
         pages: Pages,
+    },
+    /// What the page cache was asked for since the last such event, on a system that counts it.
+    LookedUp {
+        /// Pages looked up by buffered reads and by faults.
+        lookups: Pages,
+        /// Of these, not in the cache.
+        absent: Pages,
+        /// Pages that a disk brought, also ahead of reading.
+        brought: Pages,
+        /// Of these, pages that had been in the cache before.
+        returned: Pages,
+        /// The same by the memory that would have kept them, on a system that counts that.
+        distances: Option<RefaultDistances>,
     },
     /// A request of the policy came to its end.
     Finished {

@@ -304,6 +304,6 @@ impl Policy for RepairPolicy {
         }
         let slices = plan.chosen_slices.len() as u32;
         let why = DecisionReason::Repairs { empty: plan.empty, slices, pages: plan.moved_pages };
-        PolicyDecision { requests, why, forecast: None }
+        PolicyDecision { requests, why, ..PolicyDecision::default() }
     }
 }

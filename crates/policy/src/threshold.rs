@@ -79,7 +79,7 @@ impl Policy for ThresholdPolicy {
             }
             let why = DecisionReason::Underused { utilisation, slices: chosen.len() as u32 };
             let requests: Vec<Request> = chosen.into_iter().map(offline).collect();
-            PolicyDecision { requests, why, forecast: None }
+            PolicyDecision { requests, why, ..PolicyDecision::default() }
         } else if utilisation.0 > high && lacking > 0 {
             let off = |row: &SliceRow| row.state == SliceState::Offline;
             let chosen = self.choose(seen.rows, lacking.min(self.config.max_slices), off);
@@ -88,7 +88,7 @@ impl Policy for ThresholdPolicy {
             }
             let why = DecisionReason::Overused { utilisation, slices: chosen.len() as u32 };
             let requests: Vec<Request> = chosen.into_iter().map(online).collect();
-            PolicyDecision { requests, why, forecast: None }
+            PolicyDecision { requests, why, ..PolicyDecision::default() }
         } else {
             PolicyDecision::rest(DecisionReason::UsedWell { utilisation })
         }

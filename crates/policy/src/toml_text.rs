@@ -78,6 +78,8 @@ pub fn allowed(field: &str) -> Option<String> {
         | "watermarks.free_high_mib"
         | "watermarks.cache_free_low_mib"
         | "watermarks.cache_free_high_mib"
+        | "watermarks.cache_free_low_least_mib"
+        | "watermarks.cache_free_high_most_mib"
         | "governor.day_seconds"
         | "limits.floor_mib"
         | "limits.burst_reserve_mib"
@@ -86,9 +88,12 @@ pub fn allowed(field: &str) -> Option<String> {
             "a whole number of 100 cycles, or \"inf\" for no limit"
         }
         "periodic.per_slice" => "true or false",
-        "periodic.max_slices" | "threshold.max_slices" | "repair.max_slices" => {
-            "a whole number of at least 1, and below 2^32"
-        }
+        "periodic.max_slices"
+        | "threshold.max_slices"
+        | "repair.max_slices"
+        | "watermarks.lower_after_timeouts" => "a whole number of at least 1, and below 2^32",
+        "watermarks.hit_ratio" => "a number above 0 and at most 1",
+        "watermarks.least_lookups" => "a whole number of at least 1, and below 2^63",
         "threshold.low" | "threshold.high" => "a number, with 0 < low < high <= 1",
         "threshold.seed" => "a whole number of at least 0, and below 2^63",
         "repair.candidates" => "\"price\" or \"paper\"",
@@ -104,12 +109,21 @@ pub fn allowed(field: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::config::{PolicyConfig, PolicyKind};
+    use crate::watermarks_config::WatermarksConfig;
 
     #[test]
     fn there_are_words_for_every_setting_and_for_no_other_name() {
         let mut config = PolicyConfig::new(PolicyKind::Watermarks);
         config.periodic.max_slices = Some(1);
         config.limits.stall_ms_per_second = Some(1.0);
+        config.watermarks = WatermarksConfig {
+            hit_ratio: Some(0.97),
+            cache_free_low_least_mib: Some(1.0),
+            cache_free_high_most_mib: Some(1.0),
+            least_lookups: Some(1),
+            lower_after_timeouts: Some(1),
+            ..WatermarksConfig::default()
+        };
         let all = serde_json::to_value(&config).unwrap();
         let mut settings = 0;
         for (table, value) in all.as_object().unwrap() {
@@ -119,7 +133,7 @@ mod tests {
                 settings += 1;
             }
         }
-        assert!(settings >= 20, "{settings}");
+        assert!(settings >= 25, "{settings}");
         assert_eq!(allowed("periodic.speed"), None);
     }
 

@@ -20,7 +20,7 @@ const SUITABLE: f64 = 0.999;
 /// Watermarks, and what they rest on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TunedWatermarks {
-    /// All five settings.
+    /// The four watermarks and the time-out.
     pub watermarks: WatermarksConfig,
     /// Memory that would have sufficed for 99.9 % of the time, with `FREE_LOW` and the cache that
     /// was always there.
@@ -72,6 +72,7 @@ pub fn tune(
             cache_free_low_mib: Some(cache_free_low),
             cache_free_high_mib: Some(cache_free_low + width),
             timeout_seconds: Some(timeout.as_secs_f64()),
+            ..WatermarksConfig::default()
         },
         suitable_mib: mib(most_needed) + cache_free_low,
         samples: seen.len(),

@@ -5,8 +5,9 @@
 //! switch off the highest online slice    if free + cache > CACHE_FREE_HIGH or free > FREE_HIGH
 //! ```
 //!
-//! `free` is free online memory, `cache` all page cache. One slice at a time, and then nothing for
-//! the time-out.
+//! `free` is free online memory, `cache` page cache of files. One slice at a time, and then nothing
+//! for the time-out. With `hit_ratio`, the two watermarks with cache follow the hit ratio of the
+//! page cache.
 
 use std::time::Duration;
 
@@ -16,8 +17,9 @@ use serde::{Deserialize, Serialize};
 use crate::config::PolicyKind;
 use crate::decision::{Policy, PolicyDecision, not_due, offline, online};
 use crate::decision_reason::DecisionReason;
+use crate::hit_ratio::HitRatioControl;
 use crate::observation::{Observation, ObservationNeeds};
-use crate::watermarks_config::WatermarksConfig;
+use crate::watermarks_config::{WatermarksConfig, pages};
 
 /// The daemon of four watermarks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,20 +31,23 @@ pub struct WatermarksPolicy {
     cache_free_high: Pages,
     timeout: Duration,
     due: Option<Duration>,
+    /// Moves the watermarks with cache, if they follow the hit ratio.
+    #[serde(default)]
+    hit_ratio: Option<HitRatioControl>,
 }
 
 impl WatermarksPolicy {
     /// With settings that [`crate::PolicyConfig::check`] has found right.
     pub(crate) fn new(config: &WatermarksConfig, slice: Bytes, page: Bytes) -> Self {
         let levels = config.levels(slice);
-        let pages = |mib: f64| Pages((mib * Bytes::MIB.0 as f64 / page.0 as f64) as u64);
         Self {
-            free_low: pages(levels.free_low),
-            free_high: pages(levels.free_high),
-            cache_free_low: pages(levels.cache_free_low),
-            cache_free_high: pages(levels.cache_free_high),
+            free_low: pages(levels.free_low, page),
+            free_high: pages(levels.free_high, page),
+            cache_free_low: pages(levels.cache_free_low, page),
+            cache_free_high: pages(levels.cache_free_high, page),
             timeout: config.timeout(),
             due: None,
+            hit_ratio: config.hit_ratio_levels(slice, page).map(HitRatioControl::new),
         }
     }
 
@@ -85,13 +90,19 @@ impl Policy for WatermarksPolicy {
     }
 
     fn step(&mut self, seen: &Observation<'_>) -> PolicyDecision {
+        if let Some(control) = &mut self.hit_ratio {
+            control.learn(seen);
+        }
         if let Some(rest) = not_due(self.due, seen.time) {
             return rest;
         }
         self.due = Some(seen.time + self.timeout);
-        match self.decide(seen) {
+        let (low, high) = (&mut self.cache_free_low, &mut self.cache_free_high);
+        let marks = self.hit_ratio.as_mut().map(|control| control.step(low, high, &seen.totals));
+        let decision = match self.decide(seen) {
             (Some(request), why) => PolicyDecision::send(request, why),
             (None, why) => PolicyDecision::rest(why),
-        }
+        };
+        PolicyDecision { marks, ..decision }
     }
 }

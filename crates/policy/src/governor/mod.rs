@@ -216,8 +216,8 @@ impl GovernorPolicy {
                     let own = mind.cache.refault(pages.0);
                     mind.wallet.refault(own, pages.0, self.economics.refault.0);
                 }
-                // The limits take it in.
-                PolicyEvent::Stalled { .. } => {}
+                // The limits take stalls in; it learns from what comes back of what it dropped.
+                PolicyEvent::Stalled { .. } | PolicyEvent::LookedUp { .. } => {}
                 PolicyEvent::Finished { op, outcome } if op.wakes() => {
                     mind.wallet.spend(f64::from(outcome.slices_done) * waking);
                     mind.off = mind.off.saturating_sub(outcome.slices_done);
@@ -525,7 +525,11 @@ impl Policy for GovernorPolicy {
                 at_risk: Worth(plan.cost),
                 unit: self.economics.worth_unit,
             };
-            PolicyDecision { requests: self.requests(&plan, cache_share), why, forecast: None }
+            PolicyDecision {
+                requests: self.requests(&plan, cache_share),
+                why,
+                ..PolicyDecision::default()
+            }
         } else {
             PolicyDecision::rest(plan.stopped.unwrap_or(DecisionReason::AllNeeded { need }))
         };

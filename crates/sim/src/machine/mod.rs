@@ -70,11 +70,9 @@ impl SliceCell {
             + u64::from(self.file_mapped)
     }
 
+    /// Without tmpfs, which cannot be dropped.
     fn cache(&self) -> u64 {
-        u64::from(self.freeable)
-            + u64::from(self.dirty)
-            + u64::from(self.file_mapped)
-            + u64::from(self.shmem)
+        u64::from(self.freeable) + u64::from(self.dirty) + u64::from(self.file_mapped)
     }
 }
 
@@ -140,6 +138,8 @@ pub struct SimMachine {
     work: WorkCounters,
     stats: MachineStats,
     events: Vec<PolicyEvent>,
+    /// Pages of cache used since events were taken, and those of them that had been dropped.
+    lookups: (u64, u64),
     short_us: u64,
     /// As [`MemoryChange::Recycling`] says: in percent, and pages that are left of what may be.
     recycling_more: (u32, u64),
@@ -205,6 +205,7 @@ impl SimMachine {
             work: WorkCounters::default(),
             stats: MachineStats::default(),
             events: Vec::new(),
+            lookups: (0, 0),
             short_us: 60_000_000,
             recycling_more: (0, 0),
             off_since_us: vec![0; nr],
@@ -287,8 +288,22 @@ impl SimMachine {
     }
 
     /// What a policy would want to know, since the last call.
+    ///
+    /// A page of cache that is used is a look-up; how far back dropped pages lie is not modelled.
     pub fn take_events(&mut self) -> Vec<PolicyEvent> {
-        std::mem::take(&mut self.events)
+        let mut events = std::mem::take(&mut self.events);
+        let (lookups, absent) = std::mem::take(&mut self.lookups);
+        if lookups > 0 {
+            let again = Pages(absent);
+            events.push(PolicyEvent::LookedUp {
+                lookups: Pages(lookups),
+                absent: again,
+                brought: again,
+                returned: again,
+                distances: None,
+            });
+        }
+        events
     }
 
     /// Sums over the slices, kept up to date as they change.

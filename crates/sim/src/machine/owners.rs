@@ -231,6 +231,7 @@ impl SimMachine {
         let all = owner.total + packing + pressure;
         self.counted.forget_all();
         owner.usage.touch(pages as f64 / all.max(1) as f64);
+        self.lookups.0 += if all > 0 { pages } else { 0 };
         if all == 0 || packing + pressure == 0 {
             return;
         }
@@ -243,6 +244,7 @@ impl SimMachine {
         if packing + pressure == 0 {
             return;
         }
+        self.lookups.1 += packing + pressure;
         let owner = &mut self.owners[slot];
         let by_use =
             (owner.dropped_by_use * packing).checked_div(owner.dropped_packing).unwrap_or(0);

@@ -36,7 +36,7 @@ fn count(
         }
         OwnerClass::Shmem => {
             change(&mut cell.shmem, pages);
-            pages
+            0
         }
         OwnerClass::File => {
             change(&mut cell.freeable, pages - dirty);

@@ -170,7 +170,7 @@ fn counters(cell: &SliceCell) -> SliceCounters {
         lru_file: pages(cell.freeable) + pages(cell.dirty) + pages(cell.file_mapped),
         anon_mapped: pages(cell.anon),
         file_mapped: pages(cell.file_mapped),
-        file: Pages(cell.cache()),
+        file: Pages(cell.cache()) + pages(cell.shmem),
         shmem: pages(cell.shmem),
         dirty: pages(cell.dirty),
         writeback: Pages::ZERO,
