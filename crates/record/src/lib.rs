@@ -27,6 +27,7 @@ mod snapshot_rows;
 mod table_rows;
 pub mod tables;
 mod trace;
+mod trace_instance;
 mod writer;
 
 pub use clock::ClockReading;
@@ -40,6 +41,7 @@ pub use replay::RecordedMachines;
 pub use schema::{TableRow, WallTime};
 pub use table_rows::{LocatedRow, TableRows};
 pub use tables::RecordingTable;
+pub use trace_instance::{TraceInstance, TraceLine, lost_events};
 pub use writer::RowBatch;
 
 /// Version of the tables. Raised when a column goes or changes its meaning; readers skip columns

@@ -21,7 +21,7 @@ use crate::recording_info::{RecordingEnd, RecordingInfo};
 use crate::schema::ColumnText;
 use crate::snapshot_rows::{fill_machine, fill_work, slice_row, zone_row};
 use crate::tables::{Event, Meminfo, Sample, Vmstat};
-use crate::trace::TraceInstance;
+use crate::trace::SliceEvents;
 use crate::writer::{PartWriter, RowBatch};
 
 /// How long rows may wait before they are written: they are to be a synced part within half a
@@ -114,7 +114,7 @@ pub struct Recorder<'a> {
     backend: Option<&'a dyn Backend>,
     options: RecorderOptions,
     root: PathBuf,
-    trace: Option<TraceInstance>,
+    trace: Option<SliceEvents>,
     events_source: EventsSource,
     writer: PartWriter,
     states: Vec<(SliceId, SliceState)>,
@@ -152,7 +152,7 @@ impl<'a> Recorder<'a> {
             recording_dir::next_numbers(&options.dir, options.append, &about.boot_id)?;
         recording_dir::remove_temporaries(&options.dir)?;
         let trace = match (backend, &sources.tracefs) {
-            (Some(_), Some(tracefs)) => TraceInstance::start(tracefs)
+            (Some(_), Some(tracefs)) => SliceEvents::start(tracefs)
                 .inspect_err(|error| info!(%error, "no trace events: comparing states instead"))
                 .ok(),
             _ => None,

@@ -1,21 +1,18 @@
-//! The kernel's trace events, through a tracefs instance of our own: other programs' tracing is not
-//! touched.
+//! The kernel's trace events of slices.
 //!
 //! Events carry the boot-time clock. `ramslice_target` is left out: it says where room was found,
 //! page by page.
 
 use std::borrow::Cow;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use ramslice_types::SliceState;
-use tracing::{debug, warn};
 
 use crate::clock::ClockReading;
 use crate::schema::ColumnText;
 use crate::tables::Event;
+use crate::trace_instance::{TraceInstance, TraceLine, lost_events};
 
 /// The events that are recorded.
 const EVENTS: [&str; 6] = [
@@ -29,98 +26,30 @@ const EVENTS: [&str; 6] = [
 /// Instances are `ramslice-record-PID`.
 const INSTANCE: &str = "ramslice-record-";
 /// For each CPU: some ten thousand events, between two looks.
-const BUFFER_KIB: &str = "2048";
+const BUFFER_KIB: u32 = 2048;
 
-/// An instance of tracefs; it goes with the value, or with the next recorder's start after a kill.
-pub(crate) struct TraceInstance {
-    instance: PathBuf,
-    pipe: File,
-    /// A line of which the rest is to come.
-    partial: Vec<u8>,
-}
+/// The kernel's events of slices.
+pub(crate) struct SliceEvents(TraceInstance);
 
-impl TraceInstance {
+impl SliceEvents {
     /// Begins to trace; fails without tracefs, without permission, or on a kernel without these
     /// events.
     pub(crate) fn start(tracefs: &Path) -> io::Result<Self> {
-        let instances = tracefs.join("instances");
-        clean(&instances);
-        let instance = instances.join(format!("{INSTANCE}{}", std::process::id()));
-        fs::create_dir(&instance)?;
-        match Self::open(&instance) {
-            Ok(pipe) => Ok(Self { instance, pipe, partial: Vec::new() }),
-            Err(error) => {
-                let _ = fs::remove_dir(&instance);
-                Err(error)
-            }
-        }
-    }
-
-    fn open(instance: &Path) -> io::Result<File> {
-        let write = |name: &str, text: &str| fs::write(instance.join(name), text);
-        write("trace_clock", "boot")?;
-        write("buffer_size_kb", BUFFER_KIB)?;
-        let pipe = OpenOptions::new()
-            .read(true)
-            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
-            .open(instance.join("trace_pipe"))?;
-        for event in EVENTS {
-            write(&format!("events/ramslice/{event}/enable"), "1")?;
-        }
-        Ok(pipe)
+        let events = EVENTS.map(|event| format!("ramslice/{event}"));
+        Ok(Self(TraceInstance::start(tracefs, INSTANCE, BUFFER_KIB, &events)?))
     }
 
     /// What happened since the last time, oldest first.
     pub(crate) fn drain(&mut self, now: &ClockReading) -> Vec<Event> {
-        let mut chunk = vec![0; 64 << 10];
-        loop {
-            match self.pipe.read(&mut chunk) {
-                Ok(0) => break,
-                Ok(read) => self.partial.extend_from_slice(&chunk[..read]),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => {
-                    warn!(%error, "reading trace events failed");
-                    break;
-                }
-            }
-        }
-        let end = self.partial.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        let rest = self.partial.split_off(end);
-        let text = std::mem::replace(&mut self.partial, rest);
-        String::from_utf8_lossy(&text).lines().filter_map(|line| parse(line, now)).collect()
-    }
-}
-
-impl Drop for TraceInstance {
-    fn drop(&mut self) {
-        let _ = fs::write(self.instance.join("tracing_on"), "0");
-        // An instance whose pipe is open is busy: this handle gives way to one that keeps nothing.
-        if let Ok(null) = File::open("/dev/null") {
-            drop(std::mem::replace(&mut self.pipe, null));
-        }
-        if let Err(error) = fs::remove_dir(&self.instance) {
-            debug!(%error, instance = %self.instance.display(), "the trace instance stays");
-        }
-    }
-}
-
-/// Removes instances whose recorder was killed.
-fn clean(instances: &Path) {
-    let Ok(entries) = fs::read_dir(instances) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(INSTANCE)?.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            let _ = fs::remove_dir(entry.path());
-        }
+        let mut found = Vec::new();
+        self.0.lines(|line| found.extend(parse(line, now)));
+        found
     }
 }
 
 /// A line of `trace_pipe`; `None` of one that is not ours.
 fn parse(line: &str, now: &ClockReading) -> Option<Event> {
-    if let Some((_, rest)) = line.split_once("[LOST ") {
-        let lost = rest.split_whitespace().next()?.parse().ok()?;
+    if let Some(lost) = lost_events(line) {
         let (boottime_us, realtime_us) = (now.boottime_us, now.realtime);
         let (source, kind) = (ColumnText::from("trace"), ColumnText::from("lost"));
         return Some(Event {
@@ -132,19 +61,12 @@ fn parse(line: &str, now: &ClockReading) -> Option<Event> {
             ..Event::default()
         });
     }
-    // `   comm-123   [001] d..2.  12.345678: ramslice_state: id=3 online -> emptying`; a comm may
-    // hold anything.
-    let at = EVENTS.iter().filter_map(|event| line.rfind(&format!(": {event}: "))).max()?;
-    let (head, payload) = (&line[..at], &line[at + 2..]);
-    let (name, payload) = payload.split_once(": ")?;
-    let (task, rest) = head.rsplit_once(" [")?;
-    let (task, pid) = task.trim().rsplit_once('-')?;
-    let boottime_us = microseconds(rest.split_whitespace().last()?)?;
+    let TraceLine { task, pid, boottime_us, name, payload } = TraceLine::of(line, &EVENTS)?;
     let event = Event {
         boottime_us,
         realtime_us: now.realtime_at(boottime_us),
         source: "trace".into(),
-        pid: pid.parse().ok(),
+        pid: Some(pid),
         task: Some(task.to_owned().into()),
         ..Event::default()
     };
@@ -241,15 +163,6 @@ fn word(text: &str) -> ColumnText {
         .map_or_else(|| Cow::Owned(text.to_owned()), Cow::Borrowed)
 }
 
-/// `12.345678`, in whole microseconds.
-fn microseconds(text: &str) -> Option<i64> {
-    let (seconds, fraction) = text.split_once('.')?;
-    if fraction.len() != 6 {
-        return None;
-    }
-    Some(seconds.parse::<i64>().ok()?.checked_mul(1_000_000)? + fraction.parse::<i64>().ok()?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,20 +253,5 @@ mod tests {
         {
             assert_eq!(parse(line, &now), None, "{line}");
         }
-    }
-
-    #[test]
-    fn half_a_line_waits_for_its_other_half() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("pipe");
-        let line = "a-1 [000] d..2. 1.000000: ramslice_state: id=3 waking -> online\n";
-        fs::write(&path, &line[..40]).unwrap();
-        let pipe = File::open(&path).unwrap();
-        let mut trace =
-            TraceInstance { instance: dir.path().join("none"), pipe, partial: Vec::new() };
-        assert_eq!(trace.drain(&ClockReading::now()), []);
-        let mut more = OpenOptions::new().append(true).open(&path).unwrap();
-        io::Write::write_all(&mut more, &line.as_bytes()[40..]).unwrap();
-        assert_eq!(trace.drain(&ClockReading::now()).len(), 1);
     }
 }

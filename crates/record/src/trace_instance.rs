@@ -1,0 +1,176 @@
+//! A tracefs instance of our own: other programs' tracing is not touched.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use tracing::{debug, warn};
+
+/// An instance of tracefs; it goes with the value, or with the next start of the same program after
+/// a kill.
+pub struct TraceInstance {
+    instance: PathBuf,
+    pipe: File,
+    /// A line of which the rest is to come.
+    partial: Vec<u8>,
+}
+
+impl TraceInstance {
+    /// Begins to trace events, as in `filemap/mm_filemap_fault`, with a buffer of so many KiB for
+    /// each CPU. The instance is called `prefix` and the id of this process.
+    ///
+    /// # Errors
+    /// Without tracefs, without permission, or on a kernel without one of these events.
+    pub fn start(
+        tracefs: &Path,
+        prefix: &str,
+        buffer_kib: u32,
+        events: &[String],
+    ) -> io::Result<Self> {
+        let instances = tracefs.join("instances");
+        clean(&instances, prefix);
+        let instance = instances.join(format!("{prefix}{}", std::process::id()));
+        fs::create_dir(&instance)?;
+        match Self::open(&instance, buffer_kib, events) {
+            Ok(pipe) => Ok(Self { instance, pipe, partial: Vec::new() }),
+            Err(error) => {
+                let _ = fs::remove_dir(&instance);
+                Err(error)
+            }
+        }
+    }
+
+    fn open(instance: &Path, buffer_kib: u32, events: &[String]) -> io::Result<File> {
+        let write = |name: &str, text: &str| fs::write(instance.join(name), text);
+        write("trace_clock", "boot")?;
+        write("buffer_size_kb", &buffer_kib.to_string())?;
+        let pipe = OpenOptions::new()
+            .read(true)
+            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+            .open(instance.join("trace_pipe"))?;
+        for event in events {
+            write(&format!("events/{event}/enable"), "1")?;
+        }
+        Ok(pipe)
+    }
+
+    /// Gives each line since the last time, oldest first.
+    pub fn lines(&mut self, mut take: impl FnMut(&str)) {
+        let mut chunk = vec![0; 64 << 10];
+        loop {
+            match self.pipe.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(read) => {
+                    self.partial.extend_from_slice(&chunk[..read]);
+                    self.take_lines(&mut take);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    warn!(%error, "reading trace events failed");
+                    break;
+                }
+            }
+        }
+    }
+
+    fn take_lines(&mut self, take: &mut impl FnMut(&str)) {
+        let end = self.partial.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let rest = self.partial.split_off(end);
+        let text = std::mem::replace(&mut self.partial, rest);
+        String::from_utf8_lossy(&text).lines().for_each(take);
+    }
+}
+
+impl Drop for TraceInstance {
+    fn drop(&mut self) {
+        let _ = fs::write(self.instance.join("tracing_on"), "0");
+        // An instance whose pipe is open is busy: this handle gives way to one that keeps nothing.
+        if let Ok(null) = File::open("/dev/null") {
+            drop(std::mem::replace(&mut self.pipe, null));
+        }
+        if let Err(error) = fs::remove_dir(&self.instance) {
+            debug!(%error, instance = %self.instance.display(), "the trace instance stays");
+        }
+    }
+}
+
+/// Removes instances whose program was killed.
+fn clean(instances: &Path, prefix: &str) {
+    let Ok(entries) = fs::read_dir(instances) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(prefix)?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// How many events the kernel had no room for, of a line that says so.
+pub fn lost_events(line: &str) -> Option<i64> {
+    line.split_once("[LOST ")?.1.split_whitespace().next()?.parse().ok()
+}
+
+/// A line of `trace_pipe`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceLine<'a> {
+    /// The name of the thread.
+    pub task: &'a str,
+    /// Its id.
+    pub pid: i64,
+    /// When, on the clock that goes on during suspend.
+    pub boottime_us: i64,
+    /// The event.
+    pub name: &'a str,
+    /// What it says.
+    pub payload: &'a str,
+}
+
+impl<'a> TraceLine<'a> {
+    /// One of these events; nothing of any other line.
+    pub fn of(line: &'a str, events: &[&str]) -> Option<Self> {
+        // `   comm-123   [001] d..2.  12.345678: ramslice_state: id=3 online -> emptying`; a comm
+        // may hold anything.
+        let at = events.iter().filter_map(|event| line.rfind(&format!(": {event}: "))).max()?;
+        let (head, payload) = (&line[..at], &line[at + 2..]);
+        let (name, payload) = payload.split_once(": ")?;
+        let (task, rest) = head.rsplit_once(" [")?;
+        let (task, pid) = task.trim().rsplit_once('-')?;
+        let boottime_us = microseconds(rest.split_whitespace().last()?)?;
+        Some(Self { task, pid: pid.parse().ok()?, boottime_us, name, payload })
+    }
+}
+
+/// `12.345678`, in whole microseconds.
+fn microseconds(text: &str) -> Option<i64> {
+    let (seconds, fraction) = text.split_once('.')?;
+    if fraction.len() != 6 {
+        return None;
+    }
+    Some(seconds.parse::<i64>().ok()?.checked_mul(1_000_000)? + fraction.parse::<i64>().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_line_waits_for_its_other_half() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        let line = "a-1 [000] d..2. 1.000000: ramslice_state: id=3 waking -> online\n";
+        fs::write(&path, &line[..40]).unwrap();
+        let pipe = File::open(&path).unwrap();
+        let mut trace =
+            TraceInstance { instance: dir.path().join("none"), pipe, partial: Vec::new() };
+        let mut found = Vec::new();
+        trace.lines(|line| found.push(line.to_owned()));
+        assert!(found.is_empty());
+        let mut more = OpenOptions::new().append(true).open(&path).unwrap();
+        io::Write::write_all(&mut more, &line.as_bytes()[40..]).unwrap();
+        trace.lines(|line| found.push(line.to_owned()));
+        assert_eq!(found, [line.trim_end()]);
+    }
+}
