@@ -12,11 +12,11 @@ use ramslice_cli::context::CommandContext;
 use ramslice_cli::exit::UsageError;
 use ramslice_cli::ledger_options::TimeFactorOptions;
 use ramslice_energy::SampleClock;
-use ramslice_record::{PlatformInfo, ReadError, Recording, RecordingInfo};
+use ramslice_record::{PageCacheSamples, PlatformInfo, ReadError, Recording, RecordingInfo};
 use ramslice_types::{
-    Backend, BackendError, BackendErrorKind, BackendInfo, Bytes, ContentsDetail, MachineState,
-    Price, PriceParameter, Request, RequestOutcome, SliceContents, SliceId, SliceSnapshot,
-    WorkCounters, Zone,
+    Backend, BackendError, BackendErrorKind, BackendInfo, Bytes, CacheLookups, ContentsDetail,
+    MachineState, Price, PriceParameter, Request, RequestOutcome, SliceContents, SliceId,
+    SliceSnapshot, WorkCounters, Zone,
 };
 
 /// The recording given with --from.
@@ -70,8 +70,16 @@ pub(crate) fn clock_of(factor: &TimeFactorOptions, about: &RecordingInfo) -> Res
     factor.clock(&processor(&about.platform), "the recorded machine")
 }
 
-/// A sample with what had been done by then, if the recording says so.
-type RecordedSample = Result<(MachineState, Option<WorkCounters>), ReadError>;
+/// A sample, or why there is none.
+type RecordedSample = Result<PlayedSample, ReadError>;
+
+/// A machine, what had been done by then, and look-ups of the page cache, as far as the recording
+/// has them.
+struct PlayedSample {
+    machine: MachineState,
+    work: Option<WorkCounters>,
+    lookups: Option<CacheLookups>,
+}
 
 /// Samples read ahead of the one that is shown.
 const AHEAD: usize = 4;
@@ -89,6 +97,8 @@ struct PlayerPosition {
     /// The sample to show next; nothing after the last.
     next: Option<RecordedSample>,
     current: Option<ReplayBackend>,
+    /// Of the sample that is shown.
+    lookups: Option<CacheLookups>,
 }
 
 impl RecordingPlayer {
@@ -96,9 +106,16 @@ impl RecordingPlayer {
         let (send, samples) = sync_channel(AHEAD);
         std::thread::spawn(move || {
             let mut machines = recording.machines();
+            let mut cache = PageCacheSamples::of(&recording);
             while let Some(machine) = machines.next() {
-                // Without figures of work there are no rates, as on a machine without root.
-                let message = machine.map(|machine| (machine, machines.work().ok()));
+                let message = machine.and_then(|machine| {
+                    let lookups = match machines.boottime_us() {
+                        Some(time) => cache.at(time)?.and_then(|sample| sample.lookups),
+                        None => None,
+                    };
+                    // Without figures of work there are no rates, as on a machine without root.
+                    Ok(PlayedSample { machine, work: machines.work().ok(), lookups })
+                });
                 let failed = message.is_err();
                 if send.send(message).is_err() || failed {
                     return;
@@ -113,7 +130,8 @@ impl RecordingPlayer {
             }
         });
         let next = samples.recv().ok();
-        let position = Mutex::new(PlayerPosition { samples, next, current: None });
+        let position = PlayerPosition { samples, next, current: None, lookups: None };
+        let position = Mutex::new(position);
         Self { position, finished: Arc::new(AtomicBool::new(false)) }
     }
 
@@ -141,8 +159,9 @@ impl Backend for RecordingPlayer {
     fn machine(&self) -> Result<MachineState, BackendError> {
         let mut position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sampled) = position.next.take() {
-            let (machine, work) = sampled.map_err(unreplayable_error)?;
+            let PlayedSample { machine, work, lookups } = sampled.map_err(unreplayable_error)?;
             position.current = Some(ReplayBackend::with_work(machine, work));
+            position.lookups = lookups;
             position.next = position.samples.recv().ok();
             self.finished.store(position.next.is_none(), Ordering::Relaxed);
         }
@@ -159,7 +178,7 @@ impl Backend for RecordingPlayer {
         // Asked for before the machine is: of the sample that comes next.
         let position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
         let work = match &position.next {
-            Some(Ok((_, work))) => *work,
+            Some(Ok(sample)) => sample.work,
             Some(Err(_)) => None,
             None => {
                 return position
@@ -170,6 +189,21 @@ impl Backend for RecordingPlayer {
         };
         work.ok_or_else(|| {
             let message = "what the kernel had done was not recorded";
+            BackendError::new(BackendErrorKind::Unsupported, message)
+        })
+    }
+
+    fn cache_lookups(&self) -> Result<CacheLookups, BackendError> {
+        // As for work, of the sample that comes next.
+        let position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        let lookups = match &position.next {
+            Some(Ok(sample)) => sample.lookups,
+            Some(Err(_)) => None,
+            None => position.lookups,
+        };
+        lookups.ok_or_else(|| {
+            let message = "look-ups of the page cache were not recorded: the kernel did not count \
+                           them, or there are no statistics";
             BackendError::new(BackendErrorKind::Unsupported, message)
         })
     }

@@ -12,8 +12,10 @@
 mod cache_use;
 mod census_rows;
 mod clock;
+mod daemon_watermarks;
 mod error;
 mod filesystem_usage;
+mod page_cache;
 mod part;
 mod proc_statistics;
 mod reader;
@@ -31,7 +33,9 @@ mod trace_instance;
 mod writer;
 
 pub use clock::ClockReading;
+pub use daemon_watermarks::MOVE_NOTE;
 pub use error::{ReadError, WriteError};
+pub use page_cache::{PageCacheSample, PageCacheSamples};
 pub use reader::{CheckFindings, Recording};
 pub use recorder::{
     EventsSource, KernelPaths, MOST_PART_AGE, Recorder, RecorderOptions, RecordingSummary,

@@ -12,6 +12,7 @@ use tracing::info;
 use crate::cache_use;
 use crate::census_rows::{self, CensusSchedule};
 use crate::clock::ClockReading;
+use crate::daemon_watermarks::DaemonWatermarks;
 use crate::error::WriteError;
 use crate::filesystem_usage;
 use crate::part;
@@ -125,6 +126,7 @@ pub struct Recorder<'a> {
     missed_since: i64,
     missed_samples: i64,
     lost_events: i64,
+    watermarks: DaemonWatermarks,
     /// Locked until the end, so that no other recorder writes there.
     _lock: File,
 }
@@ -198,6 +200,7 @@ impl<'a> Recorder<'a> {
             missed_since: 0,
             missed_samples: 0,
             lost_events: 0,
+            watermarks: DaemonWatermarks::default(),
             _lock: lock,
         };
         recorder.note("recording began")?;
@@ -346,8 +349,13 @@ impl<'a> Recorder<'a> {
         if self.options.statistics {
             batch.meminfo =
                 Meminfo::of(proc_statistics::meminfo(&self.root.join("proc/meminfo"))?, &row);
-            batch.vmstat =
-                Vmstat::of(proc_statistics::vmstat(&self.root.join("proc/vmstat"))?, &row);
+            let mut vmstat = proc_statistics::vmstat(&self.root.join("proc/vmstat"))?;
+            let (marks, moves) = self.watermarks.read(&self.root, now.realtime.0 as f64 / 1e6);
+            vmstat.extend(marks);
+            batch.vmstat = Vmstat::of(vmstat, &row);
+            for why in moves {
+                self.note(why)?;
+            }
             row.stored_bytes = filesystem_usage::bytes(&self.root);
         }
         row.sampling_us = i64::try_from(begun.elapsed().as_micros()).unwrap_or(i64::MAX);
