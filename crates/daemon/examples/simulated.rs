@@ -200,6 +200,7 @@ fn simulate(args: &SimulationArgs, settings: DaemonSettings) -> anyhow::Result<(
         host: HostFiles {
             boot: std::process::id().to_string(),
             vmstat: None,
+            sysfs: None,
             pressure: None,
             own_time: None,
         },

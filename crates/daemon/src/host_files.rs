@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use procfs_core::{FromRead, MemoryPressure, VmStat};
+use procfs_core::{FromRead, MemoryPressure};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Where the machine's own files are, and which boot it is. Tests have them elsewhere.
@@ -14,6 +14,8 @@ pub struct HostFiles {
     pub boot: String,
     /// `/proc/vmstat`; none if that file describes another machine.
     pub vmstat: Option<PathBuf>,
+    /// The directory of ramslice in sysfs; none if it describes another machine.
+    pub sysfs: Option<PathBuf>,
     /// `/proc/pressure/memory`; none if that file describes another machine.
     pub pressure: Option<PathBuf>,
     /// The CPU time of this process with all threads; none if it runs on another machine.
@@ -27,6 +29,7 @@ impl HostFiles {
         Self {
             boot: boot.trim().to_owned(),
             vmstat: Some("/proc/vmstat".into()),
+            sysfs: Some("/sys/kernel/mm/ramslice".into()),
             pressure: Some(crate::pressure_trigger::PATH.into()),
             own_time: Some(own_time),
         }
@@ -45,34 +48,6 @@ fn own_time() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Counters of `/proc/vmstat`.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct VmstatCounters {
-    /// Page faults.
-    pub(crate) faults: u64,
-    /// Pages that were allocated.
-    pub(crate) allocated_pages: u64,
-    /// Pages of page cache that were read again after they had been dropped.
-    pub(crate) refaults: u64,
-}
-
-impl VmstatCounters {
-    pub(crate) fn read(path: &Path) -> Option<Self> {
-        let mut found = Self::default();
-        for (name, number) in VmStat::from_file(path).ok()?.0 {
-            // The kernel counts in unsigned long, but no counter gets near to 2^63.
-            let number = u64::try_from(number).ok()?;
-            match name.as_str() {
-                "pgfault" => found.faults = number,
-                "workingset_refault_file" => found.refaults = number,
-                name if name.starts_with("pgalloc_") => found.allocated_pages += number,
-                _ => {}
-            }
-        }
-        Some(found)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,17 +61,5 @@ mod tests {
         assert_eq!(waited_for_memory(file.path()), Some(Duration::from_micros(1500)));
         fs::write(file.path(), "some\n").unwrap();
         assert_eq!(waited_for_memory(file.path()), None);
-    }
-
-    #[test]
-    fn what_is_counted_by_zone_is_added_up_and_a_file_without_numbers_is_none() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let text = "nr_free_pages 7\npgalloc_dma32 200\npgalloc_normal 300\npgfault 450\n\
-            workingset_refault_file 9\n";
-        fs::write(file.path(), text).unwrap();
-        let found = VmstatCounters::read(file.path()).unwrap();
-        assert_eq!((found.faults, found.allocated_pages, found.refaults), (450, 500, 9));
-        fs::write(file.path(), "pgfault many\n").unwrap();
-        assert!(VmstatCounters::read(file.path()).is_none());
     }
 }

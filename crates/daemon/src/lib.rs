@@ -10,6 +10,7 @@
 //!  |   |- worth_plan         what slices are worth: joules, GiB hours, money, or unknown
 //!  |   |- energy_ledger     joules, by the ledger of ramslice-energy
 //!  |   |- wake_attribution  what woke slices
+//!  |   |- cache_watch       what the page cache was asked for
 //!  |   `- price_watch       whether the kernel's prices hold, by what requests took
 //!  |- guard_thread    wakes slices on a stock kernel when memory runs short
 //!  |- cold_automatic  sets up DAMON, which moves idle pages to cold nodes and back
@@ -22,6 +23,7 @@
 //! [`ramslice_backend::WhatIfBackend`] around the real one, so the engine does not know its mode.
 
 pub mod args;
+pub mod cache_watch;
 pub mod clock;
 pub mod cold_automatic;
 pub mod energy_ledger;

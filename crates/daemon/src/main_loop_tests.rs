@@ -71,7 +71,13 @@ impl TestPlace {
             state_dir: dir.clone(),
             runtime_dir: dir,
             pressure: None,
-            host: HostFiles { boot: boot.to_owned(), vmstat: None, pressure: None, own_time: None },
+            host: HostFiles {
+                boot: boot.to_owned(),
+                vmstat: None,
+                sysfs: None,
+                pressure: None,
+                own_time: None,
+            },
         };
         fs::write(&options.config, config).unwrap();
         let opener = |_: &DaemonSettings, _: &KeepGoing| {

@@ -5,6 +5,7 @@
 //! a single figure would hide its uncertainty. Dashboard and alert rules are tested against these
 //! names.
 
+mod cache_metrics;
 mod cold_metrics;
 mod initial_labels;
 mod registration;
@@ -35,6 +36,7 @@ use crate::mode::DaemonMode;
 use crate::status::PriceStatus;
 use crate::wake_attribution::WakeReason;
 
+use self::cache_metrics::CacheMetrics;
 use self::cold_metrics::ColdMetrics;
 use self::reported_memory::ReportedMemory;
 
@@ -98,6 +100,7 @@ pub struct DaemonMetrics {
     forecast_checked: Family<ZoneLabels, Gauge>,
     stalls: Counter,
     cold: ColdMetrics,
+    cache: CacheMetrics,
     is_paused: Gauge,
     power_driver: Family<MetricLabels, Gauge>,
     guard_active: Family<MetricLabels, Gauge>,
@@ -160,6 +163,7 @@ impl DaemonMetrics {
             self.forecast_error.clear();
             self.forecast_bias.clear();
             self.forecast_checked.clear();
+            self.forget_marks();
         }
         for each in DaemonMode::ALL {
             self.mode

@@ -13,6 +13,7 @@ use ramslice_policy::DemandForecast;
 use ramslice_types::{Pages, Price, PriceParameter, SliceId};
 use serde::Serialize;
 
+use crate::cache_watch::{PageCacheStatus, WatermarkStatus};
 use crate::cold_automatic::ColdStatus;
 use crate::energy_ledger::EarnedJoules;
 use crate::mode::DaemonMode;
@@ -61,6 +62,8 @@ pub struct DaemonStatus {
     pub prices: PriceStatus,
     /// What moves by itself to memory for what is rarely used.
     pub cold: ColdStatus,
+    /// How often the page cache had what was looked up.
+    pub page_cache: PageCacheStatus,
     /// Mode on: what was earned. Absent if this machine's seconds are not real ones.
     pub earned: Option<EarnedJoules>,
     /// Modes on and observe: the most that the governor can have lost, or would have put at risk,
@@ -140,6 +143,8 @@ pub struct ZoneStatus {
     pub requests: Vec<RequestStatus>,
     /// The policy's forecast, if it makes one.
     pub forecast: Option<ForecastStatus>,
+    /// Watermarks that follow the hit ratio, if the policy has them.
+    pub watermarks: Option<WatermarkStatus>,
 }
 
 /// A request.

@@ -187,8 +187,9 @@ impl DecisionEngine {
                 woken_by_restart = remembered.baseline.map_or(0, |left| left.off);
             }
         }
-        self.zone_states
-            .insert(key, ZoneState { policy, share, baseline, events, dropped, woken_by_restart });
+        let state =
+            ZoneState { policy, share, baseline, events, dropped, woken_by_restart, marks: None };
+        self.zone_states.insert(key, state);
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use ramslice_types::{Backend, Pages, Request, RequestOp, RequestOutcome};
 use tracing::{debug, info, warn};
 
 use super::{DecisionEngine, RequestDeadlines, STOCK, STOCK_DEADLINE, ZoneDecision};
+use crate::cache_watch::WatermarkStatus;
 use crate::machine_snapshot::{MachineSnapshot, ZoneKey};
 use crate::price_watch::{PriceOffer, PriceWatch};
 use crate::status::{RequestStatus, ZoneStatus};
@@ -40,7 +41,16 @@ impl DecisionEngine {
             events: &events,
         });
         self.rows.clear();
-        self.metrics.forecast(&look.zones[index], decision.forecast);
+        let zone = &look.zones[index];
+        if let Some(marks) = &decision.marks {
+            let page = look.info.page_bytes;
+            let before = zone_state.marks.take();
+            zone_state.marks =
+                Some(WatermarkStatus::after(before.as_ref(), &zone.name, marks, page));
+            self.metrics.marks(zone, marks, page);
+        }
+        let watermarks = zone_state.marks.clone();
+        self.metrics.forecast(zone, decision.forecast);
         let mut requests = Vec::new();
         let mut why = decision.why.to_string();
         let waits = match &self.guard_error {
@@ -65,7 +75,6 @@ impl DecisionEngine {
             request.deadline = Some(left);
             requests.push(self.carry_out(backend, look, key, request));
         }
-        let zone = &look.zones[index];
         debug!(zone = zone.name, node = zone.node.0, why, "decided");
         let status = ZoneStatus {
             node: zone.node.0,
@@ -77,6 +86,7 @@ impl DecisionEngine {
             why,
             requests,
             forecast: decision.forecast.map(Into::into),
+            watermarks,
         };
         self.decisions.push(ZoneDecision { zone: status, switchable: totals.nr_switchable() });
     }

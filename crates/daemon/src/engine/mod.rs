@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use ramslice_backend::VmstatCounters;
 use ramslice_energy::EnergySample;
 use ramslice_policy::{AnyPolicy, PolicyEvent, PolicyKind, SliceEconomics, SliceRow, WakeCause};
 use ramslice_types::{
@@ -20,9 +21,10 @@ use ramslice_types::{
 };
 use tracing::{debug, info};
 
+use crate::cache_watch::{CacheWatch, WatermarkStatus};
 use crate::energy_ledger::{LedgerKind, ModeLedger, ModeLedgers};
 use crate::failure_reasons::FailureReasons;
-use crate::host_files::{self, HostFiles, VmstatCounters};
+use crate::host_files::{self, HostFiles};
 use crate::machine_snapshot::{MachineSnapshot, ZoneKey};
 use crate::metrics::DaemonMetrics;
 use crate::persisted_state::PersistedState;
@@ -52,6 +54,8 @@ struct ZoneState {
     dropped: Pages,
     /// Slices that a reboot woke, not yet reported to the policy.
     woken_by_restart: u32,
+    /// Watermarks that follow the hit ratio; none before they were judged.
+    marks: Option<WatermarkStatus>,
 }
 
 /// When the requests of a zone must be done: those that wake slices, and all others.
@@ -98,7 +102,9 @@ pub struct DecisionEngine {
     prices: PriceWatch,
     /// Slices after the last request of this step, if they were read.
     snapshot_after: Option<SliceSnapshot>,
-    vmstat: Option<VmstatCounters>,
+    /// Page faults, allocated pages and refaults of files at the last look.
+    vmstat: Option<[u64; 3]>,
+    cache: CacheWatch,
     /// How long tasks have waited for memory since the boot, and when that was read.
     stalls: Option<(Duration, Duration)>,
     would_wake: u64,
@@ -151,6 +157,7 @@ impl DecisionEngine {
             prices,
             snapshot_after: None,
             vmstat: None,
+            cache: CacheWatch::default(),
             stalls: None,
             would_wake: 0,
             rows: Vec::new(),
@@ -359,17 +366,28 @@ impl DecisionEngine {
 
     /// Counts what happens on the whole machine.
     fn count_host(&mut self, info: &BackendInfo) {
-        let Some(now) = self.host.vmstat.as_deref().and_then(VmstatCounters::read) else { return };
+        let Some(path) = self.host.vmstat.as_deref() else { return };
+        let counters = match VmstatCounters::read(path) {
+            Ok(counters) => counters,
+            Err(error) => return debug!(%error, "counters of the machine cannot be read"),
+        };
+        self.count_lookups(&counters);
+        let count = |name| counters.get(name).unwrap_or(0);
+        let now = [count("pgfault"), counters.allocated().0, count("workingset_refault_file")];
         let Some(before) = self.vmstat.replace(now) else { return };
+        let mut since = [0; 3];
+        for (since, (now, before)) in since.iter_mut().zip(now.into_iter().zip(before)) {
+            *since = now.saturating_sub(before);
+        }
+        let [faults, allocated, refaults] = since;
         // They stand for what the patched kernel does at each page.
         if !info.is_stock() {
-            self.work.page_faults += now.faults.saturating_sub(before.faults);
-            self.work.allocated_pages +=
-                Pages(now.allocated_pages.saturating_sub(before.allocated_pages));
+            self.work.page_faults += faults;
+            self.work.allocated_pages += Pages(allocated);
         }
         // Cache that was read again after any process dropped it. Of these, at most as many pages
         // are ours as we dropped.
-        let mut refaults = Pages(now.refaults.saturating_sub(before.refaults));
+        let mut refaults = Pages(refaults);
         for zone_state in self.zone_states.values_mut() {
             let ours = refaults.min(zone_state.dropped);
             if ours > Pages::ZERO {
@@ -377,6 +395,17 @@ impl DecisionEngine {
                 refaults = refaults - ours;
                 zone_state.events.push(PolicyEvent::Refaulted { pages: ours });
             }
+        }
+    }
+
+    /// Counts what the page cache was asked for since the last step.
+    fn count_lookups(&mut self, counters: &VmstatCounters) {
+        let counted = self.cache.look(counters, self.host.sysfs.as_deref(), self.time);
+        self.metrics.cache_ratios(self.cache.status().ratios.as_ref());
+        let Some(counted) = counted else { return };
+        self.metrics.looked_up(&counted.lookups);
+        for zone_state in self.zone_states.values_mut() {
+            zone_state.events.push(counted.event.clone());
         }
     }
 
@@ -486,6 +515,8 @@ impl DecisionEngine {
 mod bind_tests;
 #[cfg(test)]
 mod giveback_tests;
+#[cfg(test)]
+mod hit_ratio_tests;
 #[cfg(test)]
 mod pressure_tests;
 #[cfg(test)]

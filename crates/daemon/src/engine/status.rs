@@ -137,6 +137,7 @@ impl DecisionEngine {
             zones: self.decisions.iter().map(|done| done.zone.clone()).collect(),
             prices: self.prices.status(),
             cold: ColdStatus::off("cold.automatic is false"),
+            page_cache: self.cache.status().clone(),
             earned,
             loss_cap_joules: self.loss_cap_joules(),
             would_earn,

@@ -7,7 +7,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{ColdMetrics, DaemonMetrics, FloatGauge, ReportedMemory, seconds, tenths};
+use super::{
+    CacheMetrics, ColdMetrics, DaemonMetrics, FloatGauge, ReportedMemory, seconds, tenths,
+};
 
 impl DaemonMetrics {
     /// Registers all metrics, at 0.
@@ -222,6 +224,49 @@ impl DaemonMetrics {
                     "The share of one CPU that kdamonds took when it was last measured",
                     Family::default(),
                     other("ratio")
+                ),
+            },
+            cache: CacheMetrics {
+                lookups: metric!(
+                    "cache_lookup_pages",
+                    "Pages of page cache that buffered reads and faults looked up, by kind: read \
+                     or fault; absent where the kernel does not count them"
+                ),
+                absent: metric!(
+                    "cache_absent_pages",
+                    "Of these, pages that were not in the cache at that moment, by kind"
+                ),
+                lookup_hit: metric!(
+                    "cache_lookup_hit",
+                    "The share of pages looked up that were in the cache, over the last interval \
+                     with 1000 of them; absent if it is unknown",
+                    Family::default(),
+                    other("ratio")
+                ),
+                disk_free: metric!(
+                    "cache_disk_free",
+                    "The share of pages looked up that no disk had to bring, also ahead of reading",
+                    Family::default(),
+                    other("ratio")
+                ),
+                watermarks: metric!(
+                    "cache_watermark",
+                    "Watermarks of free memory and page cache that follow the hit ratio: \
+                     cache-free-low and cache-free-high",
+                    Family::default(),
+                    Unit::Bytes
+                ),
+                counted_hit: metric!(
+                    "cache_counted_hit",
+                    "The share of look-ups that hit, without misses that memory up to the bound \
+                     would not avoid: the watermarks follow it",
+                    Family::default(),
+                    other("ratio")
+                ),
+                moves: metric!(
+                    "cache_watermark_moves",
+                    "How often these watermarks were raised or lowered, with the reason: \
+                     below-target or kept-target"
                 ),
             },
             is_paused: metric!(
