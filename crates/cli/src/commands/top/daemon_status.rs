@@ -133,6 +133,31 @@ pub(super) struct GovernedZone {
     pub(super) why: Option<String>,
     #[serde(default)]
     pub(super) forecast: Option<ZoneForecast>,
+    /// Watermarks that follow the hit ratio; older daemons have none.
+    #[serde(default)]
+    pub(super) watermarks: Option<ZoneWatermarks>,
+}
+
+/// Watermarks that follow the hit ratio.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(super) struct ZoneWatermarks {
+    cache_free_low_bytes: Bytes,
+    cache_free_high_bytes: Bytes,
+    why: String,
+    moves: u64,
+    #[serde(default)]
+    last_move: Option<String>,
+}
+
+impl ZoneWatermarks {
+    /// Why they are where they are, and why they moved last if that was earlier.
+    fn words(&self) -> String {
+        let (low, high) = (self.cache_free_low_bytes, self.cache_free_high_bytes);
+        let last = self.last_move.as_ref().filter(|last| **last != self.why);
+        let last = last.map_or_else(String::new, |last| format!("; last it {last}"));
+        let plural = if self.moves == 1 { "" } else { "s" };
+        format!("watermarks {low} and {high} ({} move{plural}): {}{last}", self.moves, self.why)
+    }
 }
 
 /// What it expects, in words.
@@ -267,8 +292,17 @@ impl DaemonStatusFile {
             [format!("{head}: {}", self.why)].into_iter().chain(zones.next()).collect()
         };
         let notes = self.notes.iter().map(|note| format!("note: {note}")).collect();
-        let details = zones.chain(self.results()).collect();
+        let details = zones.chain(self.watermarks(several_nodes)).chain(self.results()).collect();
         DaemonSentences { decisions, details, notes }
+    }
+
+    /// Where watermarks are that follow the hit ratio, and why.
+    fn watermarks(&self, several_nodes: bool) -> Vec<String> {
+        let words = |zone: &GovernedZone| {
+            let words = zone.watermarks.as_ref()?.words();
+            Some(format!("in {}: {words}", zone.place(several_nodes)))
+        };
+        self.zones.iter().filter_map(words).collect()
     }
 
     /// What came of it.
@@ -375,6 +409,24 @@ pub(super) mod tests {
              and 1 MiB back"
         );
         assert_eq!(details("off"), status(false, |_| ()).details);
+    }
+
+    #[test]
+    fn watermarks_that_follow_the_hit_ratio_have_their_reason() {
+        let words = status(false, |status| {
+            status.zones[1].watermarks = Some(ZoneWatermarks {
+                cache_free_low_bytes: Bytes(128 << 20),
+                cache_free_high_bytes: Bytes(256 << 20),
+                why: "leaves the watermarks".to_owned(),
+                moves: 2,
+                last_move: Some("raises them".to_owned()),
+            });
+        });
+        assert_eq!(
+            words.details[1],
+            "in Normal: watermarks 128 MiB and 256 MiB (2 moves): leaves the watermarks; last it \
+             raises them"
+        );
     }
 
     #[test]

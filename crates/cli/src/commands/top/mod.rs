@@ -9,6 +9,7 @@ mod live_screen;
 mod model;
 mod observer_thread;
 mod options;
+mod page_cache;
 mod page_layout;
 mod state_changes;
 mod terminal_style;

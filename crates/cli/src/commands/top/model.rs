@@ -12,6 +12,7 @@ use super::daemon_status::{DaemonSentences, DaemonStatus};
 use super::energy_sums::EnergySums;
 use super::observer_thread::{MachineObservation, Pages};
 use super::options::{MachineSource, PERIODS, SortOrder, TopArgs};
+use super::page_cache::PageCacheRatios;
 use super::state_changes::{SliceStates, StateChange};
 use crate::commands::explain::sentences::plain_words;
 use crate::render::{OutputStyle, nr_pages};
@@ -41,6 +42,7 @@ pub(super) struct TopModel {
     /// Share of memory that was off, the latest at the end.
     pub(super) history: VecDeque<f64>,
     pub(super) energy_sums: Option<EnergySums>,
+    pub(super) page_cache: PageCacheRatios,
     pub(super) daemon: DaemonStatus,
     pub(super) interval: Duration,
     pub(super) is_paused: bool,
@@ -66,7 +68,9 @@ impl TopModel {
         screen: OutputStyle,
         mut joules: Option<EnergySums>,
     ) -> Self {
-        let MachineObservation { sample: look, counters_error: no_counters } = seen;
+        let MachineObservation { sample: look, counters_error: no_counters, lookups } = seen;
+        let mut page_cache = PageCacheRatios::default();
+        page_cache.add(lookups);
         let mut states = SliceStates::default();
         states.update(&look.machine.snapshot);
         if let Some(joules) = &mut joules {
@@ -96,6 +100,7 @@ impl TopModel {
             change_times: BTreeMap::new(),
             history: VecDeque::new(),
             energy_sums: joules,
+            page_cache,
             daemon,
             interval: args.interval,
             is_paused: false,
@@ -122,7 +127,7 @@ impl TopModel {
     /// stays.
     pub(super) fn apply_observation(&mut self, seen: Result<MachineObservation>) {
         self.read_daemon_status();
-        let MachineObservation { sample: look, counters_error: no_counters } = match seen {
+        let MachineObservation { sample: look, counters_error: no_counters, lookups } = match seen {
             Ok(seen) => seen,
             Err(error) => {
                 self.last_error = Some(format!("{error:#}"));
@@ -137,6 +142,7 @@ impl TopModel {
             self.last_activity = None;
             return;
         }
+        self.page_cache.add(lookups);
         self.changes = self.states.update(&look.machine.snapshot);
         for change in &self.changes {
             self.change_times.insert(change.slice, look.machine.snapshot.time);

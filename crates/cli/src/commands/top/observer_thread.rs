@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use ramslice_types::{
-    Backend, BackendError, BackendErrorKind, ContentsDetail, ContentsSummary, SliceContents,
-    SliceId,
+    Backend, BackendError, BackendErrorKind, CacheLookups, ContentsDetail, ContentsSummary,
+    SliceContents, SliceId,
 };
 
 use super::activity::MachineSample;
@@ -20,6 +20,8 @@ pub(super) struct MachineObservation {
     pub(super) sample: MachineSample,
     /// Why there are no counters in it.
     pub(super) counters_error: Option<String>,
+    /// Look-ups of the page cache, or why they are not counted.
+    pub(super) lookups: Result<CacheLookups, String>,
 }
 
 impl MachineObservation {
@@ -34,7 +36,9 @@ impl MachineObservation {
             }
             Err(error) => (None, Some(error.to_string())),
         };
+        let lookups = backend.cache_lookups().map_err(|error| error.to_string());
         Ok(Self {
+            lookups,
             sample: MachineSample { machine: backend.machine()?, work },
             counters_error: no_counters,
         })

@@ -80,6 +80,7 @@ pub(super) fn rows(top: &TopModel, width: u16, height: usize) -> Vec<ScreenRow> 
         ScreenPart::new(8, legend.into_iter().map(ScreenRow::Cells).collect()),
         // Rates without sums.
         ScreenPart::new(3, rates(top, columns)).with_min_lines(2),
+        ScreenPart::new(10, page_cache(top, columns)),
         ScreenPart::new(10, history(top, columns)),
         ScreenPart::new(6, joules(top, columns)),
         ScreenPart::new(4, said(&governor.decisions)).with_min_lines(1),
@@ -312,6 +313,14 @@ fn joules(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
         .map_or_else(Vec::new, |joules| text(TextTone::Plain, &joules.words(), columns))
 }
 
+/// In a saved machine nothing is looked up.
+fn page_cache(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
+    if top.source.is_saved() {
+        return Vec::new();
+    }
+    text(TextTone::Plain, &top.page_cache.words(), columns)
+}
+
 fn selected(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
     let Some(slice) = top.slice() else { return Vec::new() };
     let start = slice.addresses(top.machine().info.slice_bytes).start;
@@ -388,6 +397,8 @@ off: slices switched off. woken: for any reason. by demand: by the kernel, for a
 would have had to wait, swap or fail.
 moved: pages that went to other slices. dropped: clean page cache. cycles: CPU time of emptying. \
 `-`: not known.
+look-up hit ratio: of the pages that reads and faults of files looked up, those that were in the \
+page cache. disk-free ratio: those that no disk had to bring, also ahead of reading.
 c: the part of free memory that is off. Sizes in the list are MiB; prices are units of 100 CPU \
 cycles, inf: cannot be emptied now.
 More: ramslice top --help, ramslice map --help, ramslice explain SLICE";

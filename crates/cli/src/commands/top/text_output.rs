@@ -12,6 +12,7 @@ use super::daemon_status::DaemonStatus;
 use super::energy_sums::EnergyFigures;
 use super::model::TopModel;
 use super::observer_thread::{MachineObservation, ObserverThread};
+use super::page_cache::PageCacheRatios;
 use super::page_layout::{self, ScreenRow, TextTone};
 use super::state_changes::StateChange;
 use crate::commands::status;
@@ -38,6 +39,9 @@ struct TopDocument<'a> {
     /// Absent without --profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     energy: Option<&'a EnergyFigures>,
+    /// Absent of a saved machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page_cache: Option<&'a PageCacheRatios>,
     daemon: &'a DaemonStatus,
     notes: Vec<String>,
 }
@@ -54,6 +58,7 @@ fn body(top: &TopModel) -> TopDocument<'_> {
         last: top.last_activity,
         since_start: top.rate.map(|_| top.total),
         energy: top.energy_sums.as_ref().and_then(super::energy_sums::EnergySums::figures),
+        page_cache: (!top.source.is_saved()).then_some(&top.page_cache),
         daemon: &top.daemon,
         notes: top.notes(),
     }
