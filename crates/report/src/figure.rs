@@ -3,8 +3,9 @@
 use crate::chart::Medium;
 use crate::csv::CsvTable;
 use crate::figures::{
-    bitmaps, energy, footprint, fullness, giveback, kept_on, latency, net, occupation, operations,
-    prices, repair, residuals, shares, slices, statistics, statistics_means, utilisation,
+    bitmaps, energy, footprint, fullness, giveback, hit_ratio_watermarks, hit_ratios, kept_on,
+    latency, net, occupation, operations, prices, repair, residuals, shares, slices, statistics,
+    statistics_means, utilisation,
 };
 use crate::report_data::ReportData;
 
@@ -85,6 +86,9 @@ pub fn figures(runs: &ReportData) -> Vec<ReportFigure> {
     // Only recordings with statistics have these.
     all.extend(statistics(runs));
     all.extend(statistics_means(runs));
+    // Only kernels that count look-ups, and daemons whose watermarks follow them.
+    all.extend(hit_ratios(runs));
+    all.extend(hit_ratio_watermarks(runs));
     all.extend(slices(runs));
     // These have no placeholder: a census is optional.
     all.extend(bitmaps(runs));

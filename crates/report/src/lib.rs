@@ -28,6 +28,6 @@ pub use page::{PageHeader, page};
 pub use picture::{PictureError, PngRenderer};
 pub use report_data::{
     CensusMoment, ContentsSource, EmptyingAttempt, EmptyingTotals, GainVerdict, LatencySamples,
-    MachineMoment, MemoryMoment, PriceSamples, PricedSlice, RecordingData, ReportData, RunBudget,
-    RunEnergy, StatisticsData, ValueRange,
+    LookupInterval, MachineMoment, MarkMoment, MemoryMoment, PageCacheData, PriceSamples,
+    PricedSlice, RecordingData, ReportData, RunBudget, RunEnergy, StatisticsData, ValueRange,
 };

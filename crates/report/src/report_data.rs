@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use ramslice_types::{Bytes, CensusTotals, PageComposition, PageCounts, PageKind, Pages};
+use ramslice_types::{
+    Bytes, CacheRatios, CensusTotals, PageComposition, PageCounts, PageKind, Pages,
+};
 
 use crate::scale::digits;
 
@@ -14,6 +16,8 @@ pub struct ReportData {
     pub recorded: Vec<RecordingData>,
     /// What `/proc/meminfo` said over time.
     pub statistics: Vec<StatisticsData>,
+    /// How often the page cache had what was looked up.
+    pub page_cache: Vec<PageCacheData>,
     /// Slices that were emptied, with what it cost.
     pub prices: Vec<PriceSamples>,
     /// Joules by setting.
@@ -56,6 +60,54 @@ impl MemoryMoment {
     pub fn used_without_cache(&self) -> u64 {
         self.used().saturating_sub(self.cached.0)
     }
+}
+
+/// The page cache over a recording.
+#[derive(Debug, Clone)]
+pub struct PageCacheData {
+    /// How figures call it.
+    pub name: String,
+    /// Seconds are those of an emulator, not real ones.
+    pub emulated: bool,
+    /// Both ratios, by time.
+    pub intervals: Vec<LookupInterval>,
+    /// Watermarks that follow the hit ratio at each sample, by time; none without a daemon that has
+    /// such.
+    pub marks: Vec<MarkMoment>,
+    /// When they moved, in seconds since the first sample, and why.
+    pub moves: Vec<(f64, String)>,
+}
+
+impl PageCacheData {
+    /// Seconds until the last of what is known.
+    pub(crate) fn span(&self) -> f64 {
+        let intervals = self.intervals.last().map_or(0.0, |one| one.seconds);
+        self.marks.last().map_or(0.0, |one| one.seconds).max(intervals).max(1e-3)
+    }
+}
+
+/// Both ratios over an interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LookupInterval {
+    /// When it began, in seconds since the first sample.
+    pub begun_seconds: f64,
+    /// When it ended.
+    pub seconds: f64,
+    /// The ratios, and what was looked up.
+    pub ratios: CacheRatios,
+}
+
+/// Watermarks that follow the hit ratio, at one moment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MarkMoment {
+    /// Since the first sample, on the machine's own clock.
+    pub seconds: f64,
+    /// Memory that is not off; unknown in a recording without slices.
+    pub active: Option<Bytes>,
+    /// `CACHE_FREE_LOW`, of all zones.
+    pub low: Bytes,
+    /// `CACHE_FREE_HIGH`, of all zones.
+    pub high: Bytes,
 }
 
 /// A recording.

@@ -141,6 +141,7 @@ fn all() -> ReportData {
     ReportData {
         recorded: vec![recorded("one"), recorded("<two> & more")],
         statistics: vec![statistics("one"), statistics("<two> & more")],
+        page_cache: Vec::new(),
         prices: vec![PriceSamples {
             name: "samples".to_owned(),
             in_force: "model B".to_owned(),

@@ -2,6 +2,7 @@
 
 mod error;
 mod latencies;
+mod page_cache;
 mod prices;
 mod recording;
 mod results;
@@ -84,6 +85,7 @@ impl<'a> RunReader<'a> {
             let found = recording::read(name, path, self.plan)?;
             self.runs.recorded.extend(found.recorded);
             self.runs.statistics.extend(found.statistics);
+            self.runs.page_cache.extend(found.page_cache);
             self.runs.energy.extend(found.energy);
             self.boots.push(found.boot_id);
             found.about

@@ -12,10 +12,11 @@ use ramslice_types::{
 };
 
 use super::error::{PlanForRecording, Result, RunError};
+use super::page_cache;
 use super::results::divided;
 use crate::{
-    CensusMoment, EmptyingAttempt, GainVerdict, MachineMoment, MemoryMoment, RecordingData,
-    RunBudget, RunEnergy, StatisticsData, ValueRange,
+    CensusMoment, EmptyingAttempt, GainVerdict, MachineMoment, MemoryMoment, PageCacheData,
+    RecordingData, RunBudget, RunEnergy, StatisticsData, ValueRange,
 };
 
 /// Events closer than this are of one request.
@@ -27,6 +28,8 @@ pub(super) struct RecordedRun {
     pub(super) recorded: Option<RecordingData>,
     /// Absent without statistics.
     pub(super) statistics: Option<StatisticsData>,
+    /// Absent if nothing is known of look-ups.
+    pub(super) page_cache: Option<PageCacheData>,
     pub(super) energy: Option<RunEnergy>,
     pub(super) about: String,
     pub(super) boot_id: String,
@@ -86,8 +89,9 @@ pub(super) fn read(
             description.kernel_release
         );
         let boot_id = description.boot_id.clone();
+        let page_cache = page_cache::read(name, &recording, None)?;
         let (recorded, energy, statistics) = (None, None, Some(statistics));
-        return Ok(RecordedRun { recorded, statistics, energy, about, boot_id });
+        return Ok(RecordedRun { recorded, statistics, page_cache, energy, about, boot_id });
     };
     let RequestEvents { compactions, budget, attempts } = requests(&recording, begun_us)?;
     let energy = match (&plan, joules) {
@@ -119,7 +123,9 @@ pub(super) fn read(
         begun_seconds: begun_us as f64 / 1e6,
     };
     let boot_id = description.boot_id.clone();
-    Ok(RecordedRun { recorded: Some(recorded), statistics, energy, about, boot_id })
+    let page_cache = page_cache::read(name, &recording, Some(&recorded))?;
+    let recorded = Some(recorded);
+    Ok(RecordedRun { recorded, statistics, page_cache, energy, about, boot_id })
 }
 
 fn command(description: &RecordingInfo) -> String {
