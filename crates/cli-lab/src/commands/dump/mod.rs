@@ -3,6 +3,7 @@
 mod csv_rows;
 mod metric_families;
 mod openmetrics;
+mod page_cache_metrics;
 mod point_table;
 mod slice_states;
 mod time_span;

@@ -13,6 +13,7 @@ use super::metric_families::{
     LineMetrics, MetricFamily, MetricKind, PageBytes, SampleMetrics, SeriesLabel, TableMetrics,
     ZoneMetrics, slices_by_state,
 };
+use super::page_cache_metrics::PageCacheMetrics;
 use super::point_table::{FamilySeries, MOST_POINTS, PointTable, SeriesPoint};
 use super::slice_states;
 use super::time_span::{RecordingTimes, TimeSpan};
@@ -54,7 +55,10 @@ pub(super) fn write(
             RecordingTable::Zones => writer.table(&mut ZoneMetrics(page_bytes))?,
             RecordingTable::Snapshots => writer.slice_states()?,
             RecordingTable::Meminfo => writer.table(&mut LineMetrics::meminfo())?,
-            RecordingTable::Vmstat => writer.table(&mut LineMetrics::vmstat())?,
+            RecordingTable::Vmstat => {
+                writer.table(&mut LineMetrics::vmstat())?;
+                writer.table(&mut PageCacheMetrics::default())?;
+            }
             RecordingTable::Census | RecordingTable::Events => {}
         }
     }
