@@ -11,7 +11,9 @@ use ramslice_cli::context::CommandContext;
 use ramslice_cli::exit::ExitStatus;
 use ramslice_cli::program;
 
-use crate::commands::{calibrate, dump, fragment, profiles, ramp, record, recorded, report, sim};
+use crate::commands::{
+    calibrate, dump, fragment, hit_ratio, profiles, ramp, record, recorded, report, sim,
+};
 use crate::recordings;
 
 const LONG_ABOUT: &str = "\
@@ -93,6 +95,8 @@ enum LabCommand {
     Fragment(fragment::FragmentArgs),
     /// Switch slices off step by step down to a floor, then on again
     Ramp(ramp::RampArgs),
+    /// Count hits of the page cache by trace events, on Linux 6.12 and later
+    HitRatio(hit_ratio::HitRatioArgs),
     /// List and check profiles of memory systems
     Profiles(profiles::ProfilesArgs),
     /// Sum up the last sample of a recording
@@ -178,6 +182,7 @@ fn run(command: LabCommand, context: &CommandContext, out: &mut dyn Write) -> Re
         LabCommand::Sim(args) => sim::run(&args, context, out),
         LabCommand::Fragment(args) => fragment::run(&args, context, out),
         LabCommand::Ramp(args) => ramp::run(&args, context, out),
+        LabCommand::HitRatio(args) => hit_ratio::run(&args, context, out),
         LabCommand::Profiles(args) => profiles::run(&args, context, out),
         LabCommand::Status(args) => status::run(&args, context, out),
         LabCommand::Slices(args) => slices::run(&args, context, out),
