@@ -1,0 +1,130 @@
+//! The model against a cache with least-recently-used eviction, on small traces.
+//!
+//! Tolerances, as the mean distance of miss ratios over all sizes up to the curve's end: 0.02 for
+//! independent references, uniform or by Zipf's law; 0.04 for loops, whose cliff the bins of reuse
+//! times blur; 0.1 for a quarter of the pages of a trace by Zipf's law with exponent 0.5,
+//! where no single page matters.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use ramslice_miss_ratio::{MissCurve, PageSample, ReuseHistogram};
+use ramslice_types::SplitMix64;
+
+/// The reuse times of a trace, in accesses, of the pages in the sample.
+fn reuse_times(trace: &[u64], sample: PageSample) -> ReuseHistogram {
+    let (mut last, mut histogram) = (HashMap::new(), ReuseHistogram::default());
+    for (now, &page) in trace.iter().enumerate().filter(|(_, page)| sample.takes(**page)) {
+        match last.insert(page, now) {
+            Some(before) => histogram.add((now - before) as u64, 1.0),
+            None => histogram.add_first(1.0),
+        }
+    }
+    histogram
+}
+
+fn predicted(trace: &[u64], sample: PageSample) -> MissCurve {
+    reuse_times(trace, sample).miss_ratio(trace.len() as f64 * sample.rate())
+}
+
+/// Miss ratios by size, from 0 pages to all of them: an access hits if fewer other pages were
+/// accessed since the last one to its page than the cache holds.
+fn least_recently_used(trace: &[u64]) -> Vec<f64> {
+    let mut stack: Vec<u64> = Vec::new();
+    let mut hits_at = Vec::new();
+    for &page in trace {
+        if let Some(depth) = stack.iter().rev().position(|other| *other == page) {
+            stack.remove(stack.len() - 1 - depth);
+            if hits_at.len() <= depth {
+                hits_at.resize(depth + 1, 0u32);
+            }
+            hits_at[depth] += 1;
+        }
+        stack.push(page);
+    }
+    let mut hits = 0;
+    let mut ratios = vec![1.0];
+    for at in hits_at {
+        hits += at;
+        ratios.push(1.0 - f64::from(hits) / trace.len() as f64);
+    }
+    ratios
+}
+
+/// The mean distance between the model and the cache, over all sizes that both know.
+fn distance(trace: &[u64], sample: PageSample) -> f64 {
+    let (curve, measured) = (predicted(trace, sample), least_recently_used(trace));
+    let both = measured.iter().enumerate();
+    let distances: Vec<f64> =
+        both.filter_map(|(pages, ratio)| Some((curve.at(pages as f64)? - ratio).abs())).collect();
+    assert!(distances.len() * 2 > measured.len(), "the curve ends at {:?}", curve.end());
+    distances.iter().sum::<f64>() / distances.len() as f64
+}
+
+const ALL: f64 = 1.0;
+
+/// Independent references to `pages` pages, with probabilities as 1 / rank^skew.
+fn independent(pages: usize, skew: f64, accesses: usize, seed: u64) -> Vec<u64> {
+    let mut sums: Vec<f64> = (1..=pages).map(|rank| (rank as f64).powf(-skew)).collect();
+    for at in 1..sums.len() {
+        sums[at] += sums[at - 1];
+    }
+    let (mut random, all) = (SplitMix64::new(seed), sums[pages - 1]);
+    let mut one = || {
+        let drawn = random.between(0.0, all);
+        sums.partition_point(|sum| *sum <= drawn) as u64
+    };
+    (0..accesses).map(|_| one()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn independent_references_are_met(pages in 50usize..400, seed in any::<u64>()) {
+        let trace = independent(pages, 0.0, 10_000, seed);
+        let found = distance(&trace, PageSample::of_rate(ALL));
+        prop_assert!(found < 0.02, "{}", found);
+    }
+
+    #[test]
+    fn zipf_is_met(pages in 50usize..600, skew in 0.6f64..1.4, seed in any::<u64>()) {
+        let trace = independent(pages, skew, 10_000, seed);
+        let found = distance(&trace, PageSample::of_rate(ALL));
+        prop_assert!(found < 0.02, "{}", found);
+    }
+
+    #[test]
+    fn loops_are_met(pages in 40u64..600, rounds in 20u64..40) {
+        let trace: Vec<u64> = (0..rounds).flat_map(|_| 0..pages).collect();
+        let found = distance(&trace, PageSample::of_rate(ALL));
+        prop_assert!(found < 0.04, "{}", found);
+    }
+
+    #[test]
+    fn a_quarter_of_the_pages_says_nearly_as_much(seed in any::<u64>()) {
+        // Numbers are scattered, so that the sample does not depend on ranks.
+        let trace: Vec<u64> = independent(2000, 0.5, 20_000, seed)
+            .into_iter()
+            .map(|page| page.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed)
+            .collect();
+        let found = distance(&trace, PageSample::of_rate(0.25));
+        prop_assert!(found < 0.1, "{}", found);
+    }
+
+    #[test]
+    fn misses_never_rise_with_memory_and_all_miss_without(
+        trace in prop::collection::vec(0u64..40, 1..400)
+    ) {
+        let curve = predicted(&trace, PageSample::of_rate(ALL));
+        prop_assert_eq!(curve.at(0.0), Some(1.0));
+        for pair in curve.points().windows(2) {
+            prop_assert!(pair[0].0 < pair[1].0 && pair[0].1 >= pair[1].1, "{:?}", pair);
+        }
+        // Where it ends, only first accesses miss.
+        let first = reuse_times(&trace, PageSample::of_rate(ALL)).first();
+        let last = curve.points().last().unwrap().1;
+        prop_assert!((last - first / trace.len() as f64).abs() < 1e-9);
+        prop_assert_eq!(curve.at(curve.end().unwrap() + 1.0), None);
+    }
+}
