@@ -9,6 +9,8 @@ use parquet::errors::ParquetError;
 use ramslice_types::BackendError;
 use thiserror::Error;
 
+use crate::reuse::ReuseError;
+
 /// A recording that cannot be begun or continued.
 #[derive(Debug, Error)]
 pub enum WriteError {
@@ -82,6 +84,9 @@ pub enum WriteError {
         /// The line, from 1 on.
         line: usize,
     },
+    /// Reuse times cannot be sampled.
+    #[error(transparent)]
+    Reuse(#[from] ReuseError),
     /// The machine could not be looked at.
     #[error(transparent)]
     Backend(#[from] BackendError),

@@ -16,9 +16,11 @@ use crate::daemon_watermarks::DaemonWatermarks;
 use crate::error::WriteError;
 use crate::filesystem_usage;
 use crate::part;
+use crate::pressure_rows;
 use crate::proc_statistics;
 use crate::recording_dir;
 use crate::recording_info::{RecordingEnd, RecordingInfo};
+use crate::reuse::ReuseSampler;
 use crate::schema::ColumnText;
 use crate::snapshot_rows::{fill_machine, fill_work, slice_row, zone_row};
 use crate::tables::{Event, Meminfo, Sample, Vmstat};
@@ -55,6 +57,9 @@ pub struct RecorderOptions {
     /// Also how page cache was used, of every page that is awake: 8 bytes of `/proc/kpageflags` for
     /// each. Root only.
     pub cache_use: bool,
+    /// How often a sample of pages is looked at for the time since each was last used, beside the
+    /// statistics. Root only.
+    pub reuse: Option<Duration>,
 }
 
 /// Where the kernel's files are; elsewhere in tests.
@@ -123,6 +128,7 @@ pub struct Recorder<'a> {
     next: (i64, i64),
     next_sample: Instant,
     census: Option<CensusSchedule>,
+    reuse: Option<ReuseSampler>,
     missed_since: i64,
     missed_samples: i64,
     lost_events: i64,
@@ -137,8 +143,9 @@ impl<'a> Recorder<'a> {
     /// Without a backend there are no slices to record, nor pages, only the statistics.
     ///
     /// # Errors
-    /// Before anything is written, if there is to be a census and pages cannot be looked at; if the
-    /// directory is not for a recording, or cannot be written.
+    /// Before anything is written, if there is to be a census and pages cannot be looked at, or reuse
+    /// times are to be sampled and cannot be; if the directory is not for a recording, or cannot be
+    /// written.
     pub fn start(
         options: RecorderOptions,
         sources: &KernelPaths,
@@ -148,6 +155,8 @@ impl<'a> Recorder<'a> {
         if let (Some(_), Some(backend)) = (census, backend) {
             census_rows::probe(backend)?;
         }
+        let reuse = options.reuse.filter(|_| options.statistics);
+        let reuse = reuse.map(|every| ReuseSampler::start(&sources.root, every)).transpose()?;
         let lock = recording_dir::lock_directory(&options.dir, census.is_some())?;
         let mut about = RecordingInfo::of_system(&sources.root);
         let (number, next) =
@@ -197,6 +206,7 @@ impl<'a> Recorder<'a> {
             next,
             next_sample: due,
             census: census.map(CensusSchedule::new),
+            reuse,
             missed_since: 0,
             missed_samples: 0,
             lost_events: 0,
@@ -256,6 +266,10 @@ impl<'a> Recorder<'a> {
     pub fn note(&mut self, text: impl Into<ColumnText>) -> Result<(), WriteError> {
         // In order: what the kernel has said came before.
         self.drain_trace()?;
+        self.note_now(text)
+    }
+
+    fn note_now(&mut self, text: impl Into<ColumnText>) -> Result<(), WriteError> {
         let now = ClockReading::now();
         let (boottime_us, realtime_us) = (now.boottime_us, now.realtime);
         let (source, kind, text) = ("recorder".into(), "note".into(), Some(text.into()));
@@ -349,10 +363,14 @@ impl<'a> Recorder<'a> {
         if self.options.statistics {
             batch.meminfo =
                 Meminfo::of(proc_statistics::meminfo(&self.root.join("proc/meminfo"))?, &row);
-            let mut vmstat = proc_statistics::vmstat(&self.root.join("proc/vmstat"))?;
+            let mut figures = proc_statistics::vmstat(&self.root.join("proc/vmstat"))?;
             let (marks, moves) = self.watermarks.read(&self.root, now.realtime.0 as f64 / 1e6);
-            vmstat.extend(marks);
-            batch.vmstat = Vmstat::of(vmstat, &row);
+            figures.extend(marks);
+            figures.extend(pressure_rows::lines(&self.root));
+            if let Some(reuse) = &self.reuse {
+                figures.extend(reuse.lines());
+            }
+            batch.vmstat = Vmstat::of(figures, &row);
             for why in moves {
                 self.note(why)?;
             }
@@ -376,7 +394,11 @@ impl<'a> Recorder<'a> {
         }
         batch.samples.push(row);
         self.next.0 += 1;
-        self.writer.send(batch)
+        self.writer.send(batch)?;
+        match self.reuse.as_ref().and_then(ReuseSampler::failure) {
+            Some(failure) => self.note_now(format!("sampling of reuse times ended: {failure}")),
+            None => Ok(()),
+        }
     }
 
     fn drain_trace(&mut self) -> Result<(), WriteError> {

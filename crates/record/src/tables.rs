@@ -530,7 +530,7 @@ macro_rules! lines {
             name: ColumnText,
             /// In `unit`.
             value: i64,
-            /// bytes, or count: events, or pages where the name begins with `nr_`.
+            /// bytes, us, or count: events, or pages where the name begins with `nr_`.
             unit: ColumnText,
         }
 
@@ -556,6 +556,6 @@ lines! {
 }
 
 lines! {
-    /// One line of `/proc/vmstat` at one sample.
+    /// One line of `/proc/vmstat` at one sample; and lines that the recorder adds from elsewhere.
     Vmstat
 }

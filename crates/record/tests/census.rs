@@ -37,6 +37,7 @@ fn options(dir: &Path) -> RecorderOptions {
         source: "test".into(),
         statistics: false,
         cache_use: false,
+        reuse: None,
     }
 }
 

@@ -35,6 +35,7 @@ fn options(dir: &Path) -> RecorderOptions {
         source: "test".into(),
         statistics: true,
         cache_use: false,
+        reuse: None,
     }
 }
 

@@ -86,6 +86,7 @@ fn run(policy: &Path, every: Duration, output: PathBuf) -> Result<(), AnyError> 
         source: "the running kernel".to_owned(),
         statistics: true,
         cache_use: true,
+        reuse: None,
     };
     drain(backend)?;
     let mut recorder = Recorder::start(options, &KernelPaths::system(), Some(backend))?;

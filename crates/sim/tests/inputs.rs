@@ -253,6 +253,7 @@ fn recording_in_parts(dir: &Path, least: usize) -> PathBuf {
         source: "a test".to_owned(),
         statistics: false,
         cache_use: false,
+        reuse: None,
     };
     let sources =
         ramslice_record::KernelPaths { tracefs: None, ..ramslice_record::KernelPaths::system() };

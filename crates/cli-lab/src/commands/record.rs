@@ -43,6 +43,11 @@ A census looks at every page: seconds of one CPU for hundreds of GiB, so it has 
 its own, and is taken with the first and the last sample, too. It needs root. `ramslice-lab census \
 --from DIR` shows it, a report draws it.
 
+With --reuse, a sample of pages is looked at again and again, for the time since each was last used: \
+`ramslice-lab advise` says from it how much memory the work needs. The sample is fitted to half a \
+percent of a CPU. It needs root, and a kernel with CONFIG_IDLE_PAGE_TRACKING, on which DAMON does \
+not watch physical memory and the multi-generational LRU is off.
+
 `ramslice-lab status`, `slices`, `map` and `top` show a recording that --from names.
 
 Examples:
@@ -50,6 +55,7 @@ Examples:
   ramslice-lab record -o build -- make -j8        as long as the build takes
   ramslice-lab record -o night --every 10s --for 8h
   ramslice-lab record -o night --every 10s --census 5m --for 8h
+  ramslice-lab record -o work --reuse 500ms --for 10m
   ramslice-lab record --check build               is it whole? what is in it?
   duckdb -c \"SELECT boottime_us, sum(free_pages) FROM 'build/snapshots/*.parquet' GROUP BY 1 \
 ORDER BY 1\"";
@@ -76,6 +82,10 @@ pub(crate) struct RecordArgs {
     /// for a GiB
     #[arg(long, conflicts_with = "statistics_only")]
     cache_use: bool,
+    /// Also look at a sample of pages this often, for the time since each was last used [default:
+    /// never]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    reuse: Option<Duration>,
     /// End after this time; a COMMAND that still runs gets SIGTERM
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     lasting: Option<Duration>,
@@ -94,7 +104,7 @@ pub(crate) struct RecordArgs {
         long,
         value_name = "DIR",
         conflicts_with_all = [
-            "output", "every", "census", "cache_use", "lasting", "part", "append",
+            "output", "every", "census", "cache_use", "reuse", "lasting", "part", "append",
             "statistics_only", "command"
         ]
     )]
@@ -162,6 +172,7 @@ pub(crate) fn run(
         // This machine's figures beside another's slices would only mislead.
         statistics: saved.is_none() || args.statistics_only,
         cache_use: saved.is_none() && args.cache_use,
+        reuse: args.reuse.filter(|_| saved.is_none()),
     };
     let sources = KernelPaths {
         tracefs: KernelPaths::system().tracefs.filter(|_| saved.is_none()),

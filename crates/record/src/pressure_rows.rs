@@ -1,0 +1,80 @@
+//! Rows of the table of `/proc/vmstat` that are from other files: how long tasks waited, and how far
+//! away pages were that had to be read again.
+
+use std::fs;
+use std::path::Path;
+
+use crate::proc_statistics::StatisticLine;
+
+const REFAULTS: &str = "sys/kernel/mm/ramslice/refault_distances";
+/// Of `/proc/pressure`: what waited for memory, and what waited for disks.
+const RESOURCES: [&str; 2] = ["memory", "io"];
+
+/// The rows of what is there: kernels without ramslice have no distances, and pressure may be left
+/// out or off.
+pub(crate) fn lines(root: &Path) -> Vec<StatisticLine> {
+    let mut found = Vec::new();
+    for kind in ["file", "anon"] {
+        let text = fs::read_to_string(root.join(REFAULTS).join(kind)).unwrap_or_default();
+        let counts = text.split_whitespace().map_while(|word| word.parse::<i64>().ok());
+        // The first one says that they are counted.
+        found.extend(counts.enumerate().filter(|(order, count)| *order == 0 || *count > 0).map(
+            |(order, value)| StatisticLine {
+                name: format!("ramslice_refault_{kind}_order_{order}"),
+                value,
+                unit: "count",
+            },
+        ));
+    }
+    for resource in RESOURCES {
+        let text = fs::read_to_string(root.join("proc/pressure").join(resource));
+        for line in text.unwrap_or_default().lines() {
+            found.extend(pressure(resource, line));
+        }
+    }
+    found
+}
+
+/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=123`.
+fn pressure(resource: &str, line: &str) -> Option<StatisticLine> {
+    let (share, rest) = line.split_once(' ')?;
+    let value = rest.rsplit_once("total=")?.1.trim().parse().ok()?;
+    Some(StatisticLine { name: format!("pressure_{resource}_{share}_us"), value, unit: "us" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_read_and_entries_without_refaults_are_left_out() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(lines(root.path()).is_empty());
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("sys/kernel/mm/ramslice/refault_distances/file", "0 0 7 0 1\n");
+        put("sys/kernel/mm/ramslice/refault_distances/anon", "2 0\n");
+        put(
+            "proc/pressure/io",
+            "some avg10=1.00 avg60=0.00 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 \
+             avg300=0.00 total=5\n",
+        );
+        let found = lines(root.path());
+        let seen: Vec<_> = found.iter().map(|line| (line.name.as_str(), line.value)).collect();
+        assert_eq!(
+            seen,
+            [
+                ("ramslice_refault_file_order_0", 0),
+                ("ramslice_refault_file_order_2", 7),
+                ("ramslice_refault_file_order_4", 1),
+                ("ramslice_refault_anon_order_0", 2),
+                ("pressure_io_some_us", 12),
+                ("pressure_io_full_us", 5),
+            ]
+        );
+        assert!(found[5].unit == "us" && found[0].unit == "count");
+    }
+}
