@@ -12,7 +12,7 @@ use ramslice_cli::exit::ExitStatus;
 use ramslice_cli::program;
 
 use crate::commands::{
-    calibrate, dump, fragment, hit_ratio, profiles, ramp, record, recorded, report, sim,
+    advise, calibrate, dump, fragment, hit_ratio, profiles, ramp, record, recorded, report, sim,
 };
 use crate::recordings;
 
@@ -34,6 +34,7 @@ Examples:
   ramslice-lab dump build --table zones          its rows as CSV
   ramslice-lab energy --profile thesis-parc --from build
                                                  what packing cost and saved, in joules
+  ramslice-lab advise build                      how much memory that needs
   ramslice-lab calibrate                         what the prices of this machine should be
   ramslice-lab sim tournament                    every policy on every load
   ramslice-lab ramp --step 2 --every 5m --floor 28
@@ -87,6 +88,8 @@ enum LabCommand {
     Report(report::ReportArgs),
     /// Write a recording as CSV, or for Prometheus
     Dump(dump::DumpArgs),
+    /// Say how much memory recorded work needs
+    Advise(advise::AdviseArgs),
     /// Fit the price model to this machine, and judge it
     Calibrate(calibrate::CalibrateArgs),
     /// Simulate machines and fleets, and compare policies
@@ -178,6 +181,7 @@ fn run(command: LabCommand, context: &CommandContext, out: &mut dyn Write) -> Re
         LabCommand::Record(args) => record::run(&args, context, out),
         LabCommand::Report(args) => report::run(&args, context, out),
         LabCommand::Dump(args) => dump::run(&args, context, out),
+        LabCommand::Advise(args) => advise::run(&args, context, out),
         LabCommand::Calibrate(args) => calibrate::run(&args, context, out),
         LabCommand::Sim(args) => sim::run(&args, context, out),
         LabCommand::Fragment(args) => fragment::run(&args, context, out),

@@ -37,6 +37,25 @@ pub struct TunedWatermarks {
     pub steady_cache_mib: f64,
 }
 
+impl TunedWatermarks {
+    /// The same with this much memory as the suitable one: the watermarks with cache leave on what
+    /// of it is not needed otherwise, and at least `FREE_LOW`.
+    #[must_use]
+    pub fn with_memory(mut self, mib: f64) -> Self {
+        let marks = &mut self.watermarks;
+        if let (Some(free_low), Some(low), Some(high)) =
+            (marks.free_low_mib, marks.cache_free_low_mib, marks.cache_free_high_mib)
+        {
+            let needed = self.suitable_mib - low;
+            let cache_low = (mib - needed).max(free_low);
+            marks.cache_free_low_mib = Some(cache_low);
+            marks.cache_free_high_mib = Some(cache_low + (high - low));
+        }
+        self.suitable_mib = mib;
+        self
+    }
+}
+
 /// Finds watermarks from observations of a machine in order of time; `None` from fewer than two.
 ///
 /// `FREE_LOW` lasts for a time-out in 99 of 100 cases. `FREE_HIGH` lies above it by a slice, for
@@ -166,6 +185,15 @@ mod tests {
             tuned.suitable_mib > 148_000.0 / 256.0 && tuned.suitable_mib < 170_000.0 / 256.0,
             "{tuned:?}"
         );
+        // With less memory the cache goes first, and free memory never.
+        let [some, none] = [700.0, 1.0].map(|mib| tuned.clone().with_memory(mib));
+        let low = |tuned: &TunedWatermarks| tuned.watermarks.cache_free_low_mib.unwrap();
+        assert!((tuned.suitable_mib - low(&tuned) - (700.0 - low(&some))).abs() < 1e-9);
+        assert!((low(&none) - none.watermarks.free_low_mib.unwrap()).abs() < 1e-9);
+        for config_of in [some, none] {
+            config.watermarks = config_of.watermarks;
+            config.check(slice).unwrap();
+        }
         assert_eq!(
             tune(&seen[..1], Duration::from_secs(30), &thesis(slice), slice, Bytes(4096)),
             None

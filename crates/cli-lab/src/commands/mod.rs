@@ -1,5 +1,6 @@
 //! One file or folder for each command: its arguments, its help, what it does.
 
+pub(crate) mod advise;
 pub(crate) mod calibrate;
 pub(crate) mod dump;
 pub(crate) mod fragment;

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::common;
 use super::load::{LoadInput, LoadOptions};
+use crate::commands::advise::suitable_memory;
 use ramslice_cli::context::{CommandContext, write_json};
 use ramslice_cli::exit::{ExitStatus, UsageError};
 
@@ -24,7 +25,8 @@ of machine_usage.csv. Of a recording, what was seen of its machine counts; other
 simulated one, with all slices on.
 
 What is printed is TOML: the table [watermarks] for the settings of the policy of that name, and \
-as comments what it rests on and how much memory would have sufficed for 99.9 % of the time. \
+as comments what it rests on and how much memory would have sufficed for 99.9 % of the time. Of a \
+recording that `ramslice-lab advise` can use, that is the memory which it advises. \
 docs/how-to/choose-a-policy.md has the rules.
 
 Examples:
@@ -55,9 +57,21 @@ struct TuneDocument<'a> {
     slice_bytes: Bytes,
     #[serde(flatten)]
     tuned: &'a TunedWatermarks,
+    /// Whether the suitable memory is by demand alone, or what `advise` says.
+    suitable_by: SuitableBy,
     break_even_seconds: f64,
     notes: InputNotes,
     assumptions: &'a [String],
+}
+
+/// What the suitable memory rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum SuitableBy {
+    /// What was needed for 99.9 % of the time.
+    Demand,
+    /// The least memory that keeps the slowdown at 5 %.
+    Advice,
 }
 
 /// The machine at each look, and what is to be reported.
@@ -118,7 +132,7 @@ pub(super) fn run(
             AnyPolicy::new(&PolicyConfig::new(PolicyKind::Never), &economics, slice, page)?,
         ),
     };
-    let tuned = tune(&seen.observations, args.timeout, &economics, slice, page).with_context(|| {
+    let mut tuned = tune(&seen.observations, args.timeout, &economics, slice, page).with_context(|| {
         format!(
             "{}: the machine was seen {} times: watermarks follow from how demand grows, and need \
              two looks at least",
@@ -126,7 +140,15 @@ pub(super) fn run(
             seen.observations.len()
         )
     })?;
-    let mut assumptions = seen.notes;
+    let (mut assumptions, mut suitable_by) = (seen.notes, SuitableBy::Demand);
+    if let Some(dir) = args.load.recording() {
+        match suitable_memory(dir) {
+            Ok(memory) => {
+                (tuned, suitable_by) = (tuned.with_memory(mib(memory)), SuitableBy::Advice);
+            }
+            Err(why) => assumptions.push(format!("suitable memory by demand alone: {why:#}")),
+        }
+    }
     if tuned.suitable_mib > mib(memory) {
         assumptions.push(format!(
             "more than the {memory} of this machine would suit: little would go off"
@@ -139,6 +161,7 @@ pub(super) fn run(
         memory_bytes: memory,
         slice_bytes: slice,
         tuned: &tuned,
+        suitable_by,
         break_even_seconds: economics.break_even_of_emptying().0,
         notes,
         assumptions: &assumptions,
@@ -172,11 +195,11 @@ fn show(body: &TuneDocument<'_>, out: &mut dyn Write) -> Result<()> {
         "# {}: {} looks in {long} at {} in slices of {}",
         body.load, tuned.samples, body.memory_bytes, body.slice_bytes
     )?;
-    writeln!(
-        out,
-        "# suitable memory, enough for 99.9 % of the time: {}",
-        size(tuned.suitable_mib)
-    )?;
+    let suitable = match body.suitable_by {
+        SuitableBy::Demand => "enough for 99.9 % of the time",
+        SuitableBy::Advice => "with which the work takes at most 5 % longer",
+    };
+    writeln!(out, "# suitable memory, {suitable}: {}", size(tuned.suitable_mib))?;
     writeln!(
         out,
         "# in 99 of 100 cases demand grew within {timeout} s by {} at most, in 90 within {:.0} s, \

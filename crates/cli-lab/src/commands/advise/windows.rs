@@ -1,0 +1,220 @@
+//! From counters at samples to stretches of time, as the model takes them.
+
+use ramslice_miss_ratio::{
+    NR_ORDERS, ObservedWindow, PageKinds, RefaultDistances, ReuseHistogram, SampledReuse,
+    WINDOWS_WANTED,
+};
+
+use super::recorded_counters::{CounterSample, RecordedCounters, UnfitRecording};
+
+/// Intervals between samples in a stretch, at least.
+const LEAST_INTERVALS: usize = 5;
+/// Stretches at most.
+const MOST_WINDOWS: usize = 24;
+/// The share of the time of sampling that only watches: what is idle for longer is not told apart.
+const WATCHING: f64 = 0.25;
+const REUSE: &str = "ramslice_reuse_";
+
+/// Two samples that follow each other.
+#[derive(Clone, Copy)]
+struct SampleInterval<'a> {
+    from: &'a CounterSample,
+    to: &'a CounterSample,
+}
+
+impl SampleInterval<'_> {
+    /// By how much a counter has risen. One that was not there before began at 0.
+    fn risen(&self, name: &str) -> f64 {
+        (self.to.or_zero(name) - self.from.or_zero(name)).max(0.0)
+    }
+
+    fn seconds(&self) -> f64 {
+        (self.to.boottime_us - self.from.boottime_us) as f64 / 1e6
+    }
+
+    /// The mean of its ends.
+    fn mean(&self, of: impl Fn(&CounterSample) -> f64) -> f64 {
+        f64::midpoint(of(self.from), of(self.to))
+    }
+
+    fn reuse(&self, name: &str) -> f64 {
+        self.risen(&format!("{REUSE}{name}"))
+    }
+
+    /// Which sampler's counts these are: none if there was none, or another one at its begin.
+    fn sampler(&self) -> Option<i64> {
+        let name = format!("{REUSE}started_us");
+        let (from, to) = (self.from.get(&name)?, self.to.get(&name)?);
+        (from.to_bits() == to.to_bits()).then_some(to as i64)
+    }
+
+    /// Scans of its sampler before it.
+    fn scans_before(&self) -> f64 {
+        self.from.or_zero(&format!("{REUSE}scans"))
+    }
+
+    fn scans_after(&self) -> f64 {
+        self.to.or_zero(&format!("{REUSE}scans"))
+    }
+}
+
+/// Stretches of time, and what was left out.
+pub(super) struct ObservedTime {
+    pub(super) windows: Vec<ObservedWindow>,
+    /// Sentences for those who read the advice.
+    pub(super) notes: Vec<String>,
+}
+
+/// Divides the time of recordings into stretches of equally many samples.
+///
+/// With reuse times, the first quarter of each sampler's time only watches, and is left out, as is
+/// time without a sampler.
+///
+/// # Errors
+/// If too little was recorded.
+pub(super) fn observed(counters: &RecordedCounters) -> Result<ObservedTime, UnfitRecording> {
+    let pairs = counters.samples.windows(2).enumerate();
+    let all: Vec<SampleInterval> = pairs
+        .filter(|(at, _)| !counters.breaks.contains(&(at + 1)))
+        .map(|(_, pair)| SampleInterval { from: &pair[0], to: &pair[1] })
+        .filter(|interval| interval.seconds() > 0.0)
+        .collect();
+    let mut notes = Vec::new();
+    let longest = all.iter().filter(|interval| interval.sampler().is_some());
+    let longest = longest.map(SampleInterval::scans_after).fold(0.0, f64::max);
+    let watched = (longest * WATCHING).floor();
+    let sampled = watched >= 1.0;
+    let used: Vec<SampleInterval> = if sampled {
+        let watched_by = |interval: &&SampleInterval| {
+            interval.sampler().is_some() && interval.scans_before() >= watched
+        };
+        all.iter().filter(watched_by).copied().collect()
+    } else {
+        notes.push(
+            "recorded without --reuse: of less memory than there was, nothing is known".to_owned(),
+        );
+        all.clone()
+    };
+    let wanted = WINDOWS_WANTED * LEAST_INTERVALS;
+    if used.len() < wanted {
+        let share = if sampled || all.is_empty() { 1.0 - WATCHING } else { 1.0 };
+        return Err(UnfitRecording::TooFew {
+            have: counters.samples.len(),
+            wanted: (wanted as f64 / share).ceil() as usize + 1,
+            why: "in intervals without gaps",
+        });
+    }
+    if sampled {
+        let seconds = |of: &[SampleInterval]| of.iter().map(SampleInterval::seconds).sum::<f64>();
+        notes.push(format!(
+            "the first {:.0} s of {:.0} s only watched pages for the time since they were used",
+            seconds(&all) - seconds(&used),
+            seconds(&all)
+        ));
+    }
+    if !counters.breaks.is_empty() {
+        notes.push(format!(
+            "the time between recordings is left out, {} times",
+            counters.breaks.len()
+        ));
+    }
+    let number = (used.len() / LEAST_INTERVALS).min(MOST_WINDOWS);
+    let windows = (0..number).map(|at| {
+        let part = &used[at * used.len() / number..(at + 1) * used.len() / number];
+        window(part, sampled.then_some(watched as u64))
+    });
+    Ok(ObservedTime { windows: windows.collect(), notes })
+}
+
+/// One stretch.
+fn window(intervals: &[SampleInterval], watched: Option<u64>) -> ObservedWindow {
+    let sum = |of: &dyn Fn(&SampleInterval) -> f64| intervals.iter().map(of).sum::<f64>();
+    let seconds = sum(&|interval| interval.seconds());
+    let mean = |of: &dyn Fn(&CounterSample) -> f64| {
+        sum(&|interval| interval.mean(of) * interval.seconds()) / seconds
+    };
+    let risen = |name: &str| sum(&|interval| interval.risen(name));
+    let lists = |sample: &CounterSample, kind: &str| {
+        sample.or_zero(&format!("nr_inactive_{kind}"))
+            + sample.or_zero(&format!("nr_active_{kind}"))
+    };
+    let anon = |sample: &CounterSample| if sample.swap { lists(sample, "anon") } else { 0.0 };
+    let file = |sample: &CounterSample| lists(sample, "file");
+    let fixed = |sample: &CounterSample| {
+        let used = sample.memory_pages - sample.free_pages - anon(sample) - file(sample);
+        used.max(0.0) + sample.free_pages.min(sample.reserve_pages)
+    };
+    let pressure = |resource: &str| {
+        let name = format!("pressure_{resource}_some_us");
+        let known = intervals.iter().all(|interval| interval.from.get(&name).is_some());
+        known.then(|| risen(&name) / 1e6)
+    };
+    let stalls = [pressure("memory"), pressure("io")].into_iter().flatten();
+    let swap = intervals.iter().any(|interval| interval.to.swap);
+    let distances = |kind: &str| {
+        let mut found = RefaultDistances::default();
+        for order in 0..NR_ORDERS {
+            found.add(order, risen(&format!("ramslice_refault_{kind}_order_{order}")));
+        }
+        found
+    };
+    ObservedWindow {
+        seconds,
+        memory_pages: mean(&|sample| sample.memory_pages),
+        fixed_pages: mean(&fixed),
+        evictable_pages: PageKinds { anon: mean(&anon), file: mean(&file) },
+        misses: PageKinds { anon: risen("pswpin"), file: risen("ramslice_readahead") },
+        lookups: risen("ramslice_lookup_read") + risen("ramslice_lookup_fault"),
+        // Waiting for a page that is read counts as both.
+        stall_seconds: stalls.reduce(f64::max),
+        refaults: PageKinds {
+            anon: if swap { distances("anon") } else { RefaultDistances::default() },
+            file: distances("file"),
+        },
+        reuse: watched.map(|watched| reuse(intervals, watched, swap)),
+    }
+}
+
+/// What the sampler saw in a stretch; memory of programs counts only if it can be swapped out.
+fn reuse(intervals: &[SampleInterval], watched_scans: u64, swap: bool) -> SampledReuse {
+    let mut found = SampledReuse { watched_scans, ..SampledReuse::default() };
+    let last = intervals[intervals.len() - 1].to;
+    let frames = |name: &str| last.or_zero(&format!("{REUSE}{name}_frames"));
+    found.rate = frames("sampled") / frames("all").max(1.0);
+    for interval in intervals {
+        found.scans += interval.scans_after() - interval.scans_before();
+        let mut kind = |kind: &str| {
+            let resident = format!("{REUSE}{kind}_resident");
+            found.sampled_pages +=
+                interval.mean(|sample| sample.or_zero(&resident)) / intervals.len() as f64;
+            let of_activity = |activity: &str| {
+                let mut times = ReuseHistogram::default();
+                let prefix = format!("{REUSE}{kind}_{activity}_scans_");
+                for (scans, _) in interval.to.beginning(&prefix) {
+                    if let Ok(time) = scans.parse() {
+                        times.add(time, interval.risen(&format!("{prefix}{scans}")));
+                    }
+                }
+                // Idle since sampling began.
+                let unseen = interval.reuse(&format!("{kind}_{activity}_unseen"));
+                times.add((interval.scans_after() as u64).max(watched_scans + 1), unseen);
+                times
+            };
+            let (active, mut inactive) = (of_activity("active"), of_activity("inactive"));
+            inactive.add_first(interval.reuse(&format!("{kind}_arrived")));
+            let taken = interval.risen(&format!("pgsteal_{kind}")) * found.rate;
+            (active, inactive, (taken - interval.reuse(&format!("{kind}_gone"))).max(0.0))
+        };
+        let (active, inactive, recycled) = kind("file");
+        let programs = swap.then(|| kind("anon"));
+        found.active.file.add_scaled(&active, 1.0);
+        found.inactive.file.add_scaled(&inactive, 1.0);
+        found.recycled.file += recycled;
+        if let Some((active, inactive, recycled)) = programs {
+            found.active.anon.add_scaled(&active, 1.0);
+            found.inactive.anon.add_scaled(&inactive, 1.0);
+            found.recycled.anon += recycled;
+        }
+    }
+    found
+}
