@@ -308,5 +308,5 @@ fn the_suitable_memory_of_tune_is_the_advised_one_where_that_is_known() {
     let tuned = tune(&bare);
     assert_eq!(tuned["suitable_by"], "demand");
     let said = tuned["assumptions"].to_string();
-    assert!(said.contains("by demand alone") && said.contains("ramslice_lookup_read"), "{said}");
+    assert!(said.contains("memory by demand") && said.contains("ramslice_lookup_read"), "{said}");
 }

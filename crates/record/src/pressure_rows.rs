@@ -1,5 +1,5 @@
-//! Rows of the table of `/proc/vmstat` that are from other files: how long tasks waited, and how far
-//! away pages were that had to be read again.
+//! Rows of the table of `/proc/vmstat` that are from other files: how long tasks waited, and how
+//! far away pages were that had to be read again.
 
 use std::fs;
 use std::path::Path;

@@ -143,9 +143,9 @@ impl<'a> Recorder<'a> {
     /// Without a backend there are no slices to record, nor pages, only the statistics.
     ///
     /// # Errors
-    /// Before anything is written, if there is to be a census and pages cannot be looked at, or reuse
-    /// times are to be sampled and cannot be; if the directory is not for a recording, or cannot be
-    /// written.
+    /// Before anything is written, if there is to be a census and pages cannot be looked at, or if
+    /// reuse times are to be sampled and cannot be; if the directory is not for a recording, or
+    /// cannot be written.
     pub fn start(
         options: RecorderOptions,
         sources: &KernelPaths,

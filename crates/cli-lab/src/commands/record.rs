@@ -43,10 +43,10 @@ A census looks at every page: seconds of one CPU for hundreds of GiB, so it has 
 its own, and is taken with the first and the last sample, too. It needs root. `ramslice-lab census \
 --from DIR` shows it, a report draws it.
 
-With --reuse, a sample of pages is looked at again and again, for the time since each was last used: \
-`ramslice-lab advise` says from it how much memory the work needs. The sample is fitted to half a \
-percent of a CPU. It needs root, and a kernel with CONFIG_IDLE_PAGE_TRACKING, on which DAMON does \
-not watch physical memory and the multi-generational LRU is off.
+With --reuse, a sample of pages is looked at again and again, for the time since each was last \
+used: `ramslice-lab advise` says from it how much memory the work needs. The sample is fitted to \
+half a percent of a CPU. It needs root, and a kernel with CONFIG_IDLE_PAGE_TRACKING, on which \
+DAMON does not watch physical memory and the multi-generational LRU is off.
 
 `ramslice-lab status`, `slices`, `map` and `top` show a recording that --from names.
 

@@ -221,7 +221,7 @@ fn read(recording: &Recording) -> Result<Vec<CounterSample>> {
             let lines = meminfo.get(&row.sample)?;
             lines.get(name).copied()
         };
-        let pages = |bytes: Option<i64>| bytes.map(|bytes| bytes / PAGE.0 as i64);
+        let pages = |bytes: Option<i64>| bytes.map(|bytes| bytes / PAGE.0.cast_signed());
         let memory = row.managed_pages.map(|pages| pages - row.offline_pages.unwrap_or(0));
         let reserve: i64 = reserves.get(&row.sample).into_iter().flat_map(HashMap::values).sum();
         found.push(CounterSample {

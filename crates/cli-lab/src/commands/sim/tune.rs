@@ -132,12 +132,13 @@ pub(super) fn run(
             AnyPolicy::new(&PolicyConfig::new(PolicyKind::Never), &economics, slice, page)?,
         ),
     };
-    let mut tuned = tune(&seen.observations, args.timeout, &economics, slice, page).with_context(|| {
+    let looks = &seen.observations;
+    let mut tuned = tune(looks, args.timeout, &economics, slice, page).with_context(|| {
         format!(
             "{}: the machine was seen {} times: watermarks follow from how demand grows, and need \
              two looks at least",
             args.load.source,
-            seen.observations.len()
+            looks.len()
         )
     })?;
     let (mut assumptions, mut suitable_by) = (seen.notes, SuitableBy::Demand);
@@ -146,7 +147,7 @@ pub(super) fn run(
             Ok(memory) => {
                 (tuned, suitable_by) = (tuned.with_memory(mib(memory)), SuitableBy::Advice);
             }
-            Err(why) => assumptions.push(format!("suitable memory by demand alone: {why:#}")),
+            Err(why) => assumptions.push(format!("suitable memory by demand: {why:#}")),
         }
     }
     if tuned.suitable_mib > mib(memory) {
