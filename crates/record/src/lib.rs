@@ -44,7 +44,7 @@ pub use recorder::{
 };
 pub use recording_info::{PlatformInfo, RecordingEnd, RecordingInfo};
 pub use replay::RecordedMachines;
-pub use reuse::ReuseError;
+pub use reuse::{ReuseError, ReuseOptions};
 pub use schema::{TableRow, WallTime};
 pub use table_rows::{LocatedRow, TableRows};
 pub use tables::RecordingTable;

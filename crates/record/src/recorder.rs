@@ -20,7 +20,7 @@ use crate::pressure_rows;
 use crate::proc_statistics;
 use crate::recording_dir;
 use crate::recording_info::{RecordingEnd, RecordingInfo};
-use crate::reuse::ReuseSampler;
+use crate::reuse::{ReuseOptions, ReuseSampler};
 use crate::schema::ColumnText;
 use crate::snapshot_rows::{fill_machine, fill_work, slice_row, zone_row};
 use crate::tables::{Event, Meminfo, Sample, Vmstat};
@@ -57,9 +57,9 @@ pub struct RecorderOptions {
     /// Also how page cache was used, of every page that is awake: 8 bytes of `/proc/kpageflags` for
     /// each. Root only.
     pub cache_use: bool,
-    /// How often a sample of pages is looked at for the time since each was last used, beside the
+    /// How a sample of pages is looked at for the time since each was last used, beside the
     /// statistics. Root only.
-    pub reuse: Option<Duration>,
+    pub reuse: Option<ReuseOptions>,
 }
 
 /// Where the kernel's files are; elsewhere in tests.
@@ -156,7 +156,7 @@ impl<'a> Recorder<'a> {
             census_rows::probe(backend)?;
         }
         let reuse = options.reuse.filter(|_| options.statistics);
-        let reuse = reuse.map(|every| ReuseSampler::start(&sources.root, every)).transpose()?;
+        let reuse = reuse.map(|reuse| ReuseSampler::start(&sources.root, reuse)).transpose()?;
         let lock = recording_dir::lock_directory(&options.dir, census.is_some())?;
         let mut about = RecordingInfo::of_system(&sources.root);
         let (number, next) =

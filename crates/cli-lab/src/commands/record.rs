@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result};
 use ramslice_record::{
     CheckFindings, EventsSource, KernelPaths, MOST_PART_AGE, Recorder, RecorderOptions, Recording,
-    RecordingEnd, RecordingSummary,
+    RecordingEnd, RecordingSummary, ReuseOptions,
 };
 use ramslice_types::{Backend, parse_duration};
 use serde::Serialize;
@@ -45,7 +45,7 @@ its own, and is taken with the first and the last sample, too. It needs root. `r
 
 With --reuse, a sample of pages is looked at again and again, for the time since each was last \
 used: `ramslice-lab advise` says from it how much memory the work needs. The sample is fitted to \
-half a percent of a CPU. It needs root, and a kernel with CONFIG_IDLE_PAGE_TRACKING, on which \
+--reuse-cpu of a CPU. It needs root, and a kernel with CONFIG_IDLE_PAGE_TRACKING, on which \
 DAMON does not watch physical memory and the multi-generational LRU is off.
 
 `ramslice-lab status`, `slices`, `map` and `top` show a recording that --from names.
@@ -86,6 +86,10 @@ pub(crate) struct RecordArgs {
     /// never]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     reuse: Option<Duration>,
+    /// The share of a CPU that --reuse may take; more is for emulated machines, whose CPUs are slow
+    #[arg(long, value_name = "PERCENT", default_value = "0.5%", requires = "reuse",
+          value_parser = parse_cpu_share)]
+    reuse_cpu: f64,
     /// End after this time; a COMMAND that still runs gets SIGTERM
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     lasting: Option<Duration>,
@@ -104,7 +108,7 @@ pub(crate) struct RecordArgs {
         long,
         value_name = "DIR",
         conflicts_with_all = [
-            "output", "every", "census", "cache_use", "reuse", "lasting", "part", "append",
+            "output", "every", "census", "cache_use", "reuse", "reuse_cpu", "lasting", "part", "append",
             "statistics_only", "command"
         ]
     )]
@@ -127,6 +131,16 @@ fn parse_part(text: &str) -> Result<Duration, String> {
         ));
     }
     Ok(time)
+}
+
+/// `0.5%`.
+fn parse_cpu_share(text: &str) -> Result<f64, String> {
+    let percent =
+        text.trim().strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+    match percent {
+        Some(number) if number > 0.0 && number <= 100.0 => Ok(number / 100.0),
+        _ => Err(format!("`{text}` is no share: write one above 0% and at most 100%, as in 0.5%")),
+    }
 }
 
 /// How long the loop may sleep: trace events are collected that often, lest their buffer overflow.
@@ -172,7 +186,10 @@ pub(crate) fn run(
         // This machine's figures beside another's slices would only mislead.
         statistics: saved.is_none() || args.statistics_only,
         cache_use: saved.is_none() && args.cache_use,
-        reuse: args.reuse.filter(|_| saved.is_none()),
+        reuse: args
+            .reuse
+            .filter(|_| saved.is_none())
+            .map(|every| ReuseOptions { every, cpu_share: args.reuse_cpu }),
     };
     let sources = KernelPaths {
         tracefs: KernelPaths::system().tracefs.filter(|_| saved.is_none()),
@@ -392,6 +409,14 @@ mod tests {
         assert_eq!(calendar(0), "19700101T000000");
         assert_eq!(calendar(951_782_400), "20000229T000000");
         assert_eq!(calendar(1_795_294_799), "20261121T205959");
+    }
+
+    #[test]
+    fn shares_of_a_cpu_are_above_nothing_and_at_most_all() {
+        assert_eq!(parse_cpu_share("0.5%"), Ok(ReuseOptions::USUAL_CPU_SHARE));
+        for wrong in ["0%", "101%", "1"] {
+            assert!(parse_cpu_share(wrong).unwrap_err().contains("at most 100%"), "{wrong}");
+        }
     }
 
     #[test]

@@ -42,13 +42,15 @@ pub enum ReuseError {
     },
     /// The scans would take too much time.
     #[error(
-        "--reuse {every:?} is too short: within 0.5 % of a CPU there is time for {frames} page \
-         frames, and 64 are wanted; make it {longer:?} or more",
+        "--reuse {every:?} is too short: within {percent} % of a CPU there is time for {frames} page \
+         frames, and 64 are wanted; make it {longer:?} or more, or allow more with --reuse-cpu",
         longer = longer(.every, .frames)
     )]
     TooShort {
         /// The time between two scans.
         every: Duration,
+        /// What they may take of a CPU.
+        percent: f64,
         /// Page frames that there is time for.
         frames: usize,
     },

@@ -43,10 +43,13 @@ impl FrameSample {
         if nr_frames == 0 {
             return Err(ReuseError::NoMemory { path });
         }
+        // The kernel takes no marks for a last word that memory does not fill.
+        let whole = memory.iter().map(|frames| frames.end).max().unwrap_or(0) / WORD_PAGES;
         let (of_words, of_frames) = (PageSample::of_rate(share), PageSample::of_rate(WITHIN_WORDS));
         let mut words: Vec<(u64, u64)> = Vec::new();
         for frames in memory {
-            for word in frames.start / WORD_PAGES..frames.end.div_ceil(WORD_PAGES) {
+            let end = frames.end.div_ceil(WORD_PAGES).min(whole);
+            for word in frames.start / WORD_PAGES..end {
                 let first = word * WORD_PAGES;
                 let takes = |bit: &u64| {
                     let frame = first + bit;
@@ -130,6 +133,8 @@ mod tests {
             all.nr_sampled(),
             some.nr_sampled()
         );
+        fs::write(root.path().join(IOMEM), "00000000-00100fff : System RAM\n").unwrap();
+        assert!(of(1.0).words.iter().all(|(word, _)| *word < 4));
         assert!(some.words.iter().all(|word| all.words.contains(word)));
     }
 }

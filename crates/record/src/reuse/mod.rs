@@ -29,8 +29,22 @@ use frame_sample::FrameSample;
 use page_idle::PageIdleFiles;
 use scan::ReuseScan;
 
-/// The share of a CPU that sampling may take.
-const CPU_SHARE: f64 = 0.005;
+/// How reuse times are sampled.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ReuseOptions {
+    /// Between two looks at the sample.
+    pub every: Duration,
+    /// The share of a CPU that this may take, above 0 and at most 1.
+    pub cpu_share: f64,
+}
+
+impl ReuseOptions {
+    /// The share of a CPU that is taken unless another one is asked for.
+    pub const USUAL_CPU_SHARE: f64 = 0.005;
+}
+
+/// Looks that are timed before a sample is taken for good: the shortest counts.
+const TIMED_SCANS: usize = 3;
 /// What the sample is fitted to, below the limit: scans of a busy machine take longer.
 const AIM: f64 = 0.6;
 /// Frames of a smaller sample say too little.
@@ -56,18 +70,18 @@ impl ReuseSampler {
     /// Chooses a sample that can be looked at so often, and begins.
     ///
     /// # Errors
-    /// [`ReuseError`]: if the kernel cannot do it, if DAMON uses the same bits, if `every` is too
-    /// short.
-    pub(crate) fn start(root: &Path, every: Duration) -> Result<Self, ReuseError> {
+    /// [`ReuseError`]: if the kernel cannot do it, if DAMON uses the same bits, if the time between
+    /// two looks is too short.
+    pub(crate) fn start(root: &Path, options: ReuseOptions) -> Result<Self, ReuseError> {
         access_monitor::refuse(root)?;
         let files = PageIdleFiles::open(root)?;
-        let mut scan = fitted(root, &files, every, 1.0)?;
+        let mut scan = fitted(root, &files, options, 1.0)?;
         let counts = scan.counts(ClockReading::now().boottime_us);
         let state = SharedState { counts, failure: None, failed: false, over: false };
         let shared = Arc::new(Mutex::new(state));
         let (theirs, root) = (Arc::clone(&shared), root.to_owned());
         let work = move || {
-            if let Err(error) = sample(&root, &files, &mut scan, every, &theirs) {
+            if let Err(error) = sample(&root, &files, &mut scan, options, &theirs) {
                 let mut state = lock(&theirs);
                 (state.failure, state.failed) = (Some(error), true);
             }
@@ -102,28 +116,31 @@ fn lock(shared: &Mutex<SharedState>) -> MutexGuard<'_, SharedState> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A sample whose scans take little enough, at most of this share of what there is; looked at
-/// twice, so that it is marked.
+/// A sample whose scans take little enough, of at most this share of what there is.
 fn fitted(
     root: &Path,
     files: &PageIdleFiles,
-    every: Duration,
+    options: ReuseOptions,
     most: f64,
 ) -> Result<ReuseScan, ReuseError> {
-    let allowed = every.as_secs_f64() * CPU_SHARE * AIM;
+    let ReuseOptions { every, cpu_share } = options;
+    let allowed = every.as_secs_f64() * cpu_share * AIM;
     let mut rate = most;
     loop {
         let sample = FrameSample::choose(root, rate)?;
         let frames = sample.nr_sampled();
         if frames < LEAST_FRAMES {
-            return Err(ReuseError::TooShort { every, frames });
+            return Err(ReuseError::TooShort { every, percent: cpu_share * 100.0, frames });
         }
         let mut scan = ReuseScan::new(sample);
         // The first scan marks all pages, which later ones do not.
         scan.run(files)?;
-        let begun = cpu_seconds();
-        scan.run(files)?;
-        let taken = cpu_seconds() - begun;
+        let mut taken = f64::INFINITY;
+        for _ in 0..TIMED_SCANS {
+            let begun = cpu_seconds();
+            scan.run(files)?;
+            taken = taken.min(cpu_seconds() - begun);
+        }
         if taken <= allowed {
             return Ok(ReuseScan::new(scan.into_sample()));
         }
@@ -136,7 +153,7 @@ fn sample(
     root: &Path,
     files: &PageIdleFiles,
     scan: &mut ReuseScan,
-    every: Duration,
+    options: ReuseOptions,
     shared: &Mutex<SharedState>,
 ) -> Result<(), ReuseError> {
     let (mut due, mut begun, mut used) = (Instant::now(), Instant::now(), cpu_seconds());
@@ -153,16 +170,16 @@ fn sample(
         if scan.scans() > 0 && scan.scans().is_multiple_of(CHECK_SCANS) {
             access_monitor::refuse(root)?;
             let taken = (cpu_seconds() - used) / begun.elapsed().as_secs_f64();
-            if taken > CPU_SHARE {
+            if taken > options.cpu_share {
                 // Another sample cannot go on with the counts of this one.
-                share *= (CPU_SHARE * AIM / taken).min(0.8);
-                *scan = fitted(root, files, every, share)?;
+                share *= (options.cpu_share * AIM / taken).min(0.8);
+                *scan = fitted(root, files, options, share)?;
                 lock(shared).counts = scan.counts(ClockReading::now().boottime_us);
                 (due, begun, used) = (Instant::now(), Instant::now(), cpu_seconds());
                 continue;
             }
         }
-        due += every;
+        due += options.every;
         // What is late is not made up for: two scans in a row would see nothing in between.
         due = due.max(Instant::now());
         while let Some(left) = due.checked_duration_since(Instant::now()) {

@@ -63,6 +63,10 @@ impl FakeFiles {
     }
 }
 
+fn every(ms: u64) -> ReuseOptions {
+    ReuseOptions { every: Duration::from_millis(ms), cpu_share: 0.5 }
+}
+
 fn write(path: &Path, words: &[u64]) {
     fs::write(path, words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>()).unwrap();
 }
@@ -155,9 +159,7 @@ fn a_large_folio_counts_by_its_head_with_all_of_its_pages() {
 #[test]
 fn what_is_missing_and_what_is_in_the_way_is_named() {
     let fake = FakeFiles::new();
-    let refused = |root: &Path| {
-        ReuseSampler::start(root, Duration::from_millis(100)).err().unwrap().to_string()
-    };
+    let refused = |root: &Path| ReuseSampler::start(root, every(100)).err().unwrap().to_string();
     let kdamond = fake.path().join("sys/kernel/mm/damon/admin/kdamonds/0");
     fs::create_dir_all(kdamond.join("contexts/0")).unwrap();
     fs::write(kdamond.join("contexts/0/operations"), "paddr\n").unwrap();
@@ -185,13 +187,21 @@ fn what_is_missing_and_what_is_in_the_way_is_named() {
 }
 
 #[test]
+fn an_interval_that_leaves_no_time_is_refused_with_one_that_may_do() {
+    let fake = FakeFiles::new();
+    let options = ReuseOptions { every: Duration::from_millis(1), cpu_share: 1e-6 };
+    let error = ReuseSampler::start(fake.path(), options).err().unwrap().to_string();
+    assert!(error.contains("1ms is too short") && error.contains("--reuse-cpu"), "{error}");
+}
+
+#[test]
 fn a_sampler_counts_until_it_is_dropped_and_says_why_it_ended_early() {
     let fake = FakeFiles::new();
-    let sampler = ReuseSampler::start(fake.path(), Duration::from_secs(1)).unwrap();
+    let sampler = ReuseSampler::start(fake.path(), every(1000)).unwrap();
     let scans = || sampler.lines().iter().any(|line| line.name.ends_with("_all_frames"));
     assert!(scans() && sampler.failure().is_none());
     drop(sampler);
-    let sampler = ReuseSampler::start(fake.path(), Duration::from_millis(50)).unwrap();
+    let sampler = ReuseSampler::start(fake.path(), every(50)).unwrap();
     let kdamond = fake.path().join("sys/kernel/mm/damon/admin/kdamonds/3");
     fs::create_dir_all(kdamond.join("contexts/0")).unwrap();
     fs::write(kdamond.join("contexts/0/operations"), "paddr\n").unwrap();
