@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use ramslice_cli::context::{CommandContext, write_json};
 use ramslice_cli::exit::{ExitStatus, UsageError};
 use ramslice_miss_ratio::{AdviceSettings, CostSource, Estimate, MemoryAdvice, WindowCurve};
-use ramslice_policy::WatermarksConfig;
+use ramslice_policy::settings::WatermarksConfig;
 use ramslice_types::{Bytes, parse_duration};
 use serde::Serialize;
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use ramslice_cli::profile_files;
-use ramslice_policy::{MachineTotals, SliceEconomics, WatermarksConfig, tune};
+use ramslice_policy::settings::WatermarksConfig;
+use ramslice_policy::{MachineTotals, SliceEconomics, tune};
 use ramslice_record::Recording;
 use ramslice_types::Bytes;
 
