@@ -19,7 +19,7 @@ help: ## Shows this list
 
 .PHONY: demo demo-stock demo-giveback test test-long test-arm64 check fuzz soak case shell series
 .PHONY: bench bench-check bench-energy bench-governor bench-placement bench-giveback bench-cold
-.PHONY: bench-all
+.PHONY: bench-size bench-all
 demo: setup ## Shows slices being emptied and powered off, in a virtual machine
 	@lab/bin/ramlab demo
 
@@ -67,6 +67,9 @@ bench-giveback: setup ## Measures what the host holds of guests, by each way of 
 
 bench-cold: setup ## Measures where accesses to DRAM go, with cold memory and without
 	@lab/bin/ramlab bench cold
+
+bench-size: setup ## Measures how programs fare with less and less memory
+	@lab/bin/ramlab bench size --resume
 
 bench-all: setup ## Runs every benchmark suite
 	@lab/bin/ramlab bench

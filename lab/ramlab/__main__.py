@@ -15,6 +15,7 @@ COMMANDS = {
     "test": ("ramlab.testing.command", "run tests with pytest, in virtual machines and here"),
     "bench": ("ramlab.bench.command", "run benchmark suites, or compare kept figures with targets"),
     "case": ("ramlab.cases.command", "run case studies: compile, tpch, import"),
+    "size": ("ramlab.sizes.command", "measure how programs fare with less and less memory"),
     "demo": ("ramlab.demo", "show slices being emptied, switched off and woken"),
     "demo-stock": ("ramlab.demo_stock", "show the same on Debian's own kernel"),
     "demo-giveback": ("ramlab.demo_giveback", "show memory that goes back to the host"),

@@ -4,8 +4,8 @@ use crate::chart::Medium;
 use crate::csv::CsvTable;
 use crate::figures::{
     bitmaps, energy, footprint, fullness, giveback, hit_ratio_watermarks, hit_ratios, kept_on,
-    latency, net, occupation, operations, prices, repair, residuals, shares, slices, statistics,
-    statistics_means, utilisation,
+    latency, net, occupation, operations, prices, repair, residuals, shares, sizes, slices,
+    statistics, statistics_means, utilisation,
 };
 use crate::report_data::ReportData;
 
@@ -100,6 +100,8 @@ pub fn figures(runs: &ReportData) -> Vec<ReportFigure> {
     all.extend(repair(runs));
     all.extend(energy(runs));
     all.extend(net(runs));
+    // Studies of sizes are optional.
+    all.extend(sizes(runs));
     all.extend(latency(runs));
     all.extend(prices(runs));
     all.extend(residuals(runs));

@@ -17,6 +17,7 @@ mod picture;
 pub mod read;
 mod report_data;
 mod scale;
+mod size_data;
 mod style;
 mod svg;
 #[cfg(test)]
@@ -31,3 +32,4 @@ pub use report_data::{
     LookupInterval, MachineMoment, MarkMoment, MemoryMoment, PageCacheData, PriceSamples,
     PricedSlice, RecordingData, ReportData, RunBudget, RunEnergy, StatisticsData, ValueRange,
 };
+pub use size_data::{SizeMethod, SizeRamp, SizeRampSample, SizeRun, SizeStudy};

@@ -8,6 +8,7 @@ use ramslice_types::{
 };
 
 use crate::scale::digits;
+use crate::size_data::SizeStudy;
 
 /// Everything that a report is about.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +25,8 @@ pub struct ReportData {
     pub energy: Vec<RunEnergy>,
     /// Times of requests.
     pub latencies: Vec<LatencySamples>,
+    /// Programs with less and less memory.
+    pub sizes: Vec<SizeStudy>,
 }
 
 /// The statistics of a recording, with or without slices.

@@ -21,11 +21,21 @@ import subprocess
 import sys
 
 from ramlab import provenance
-from ramlab.bench import cold, energy, entries, giveback, governor, machines, placement, slices
+from ramlab.bench import (
+    cold,
+    energy,
+    entries,
+    giveback,
+    governor,
+    machines,
+    placement,
+    sizes,
+    slices,
+)
 from ramlab.common import OUT, RAMLAB, die, locked
 
 SUITES = {"slices": slices, "energy": energy, "governor": governor, "placement": placement,
-          "giveback": giveback, "cold": cold}
+          "giveback": giveback, "cold": cold, "size": sizes}
 
 
 def arguments():

@@ -27,6 +27,7 @@ A RUN is
   a directory made by `ramslice-lab record`: memory over time, each slice, and joules with --profile
   a file of `ramslice-lab calibrate -o FILE`: prices and what slices really cost
   a file of `ramslice energy --json`, or a case study's summary or sweep: joules by setting
+  a study of memory sizes, made by `ramlab size`: one program with less and less memory
   a file NAME.csv with boottime_us,latency_us: when requests were sent and how long they took
 and NAME=RUN gives it a name. A figure whose data no run has says what it lacks and how to get it.
 

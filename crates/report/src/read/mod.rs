@@ -6,6 +6,7 @@ mod page_cache;
 mod prices;
 mod recording;
 mod results;
+mod sizes;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use serde_json::Value;
 use self::error::Result;
 use self::latencies::latencies;
 use self::results::{CaseRun, CaseStudy, SavedSample, SavedSamples, StatementFile};
+use self::sizes::{SizesFile, SizesRun};
 use self::sweep::{BudgetRow, BudgetSweep};
 use crate::{PricedSlice, ReportData, RunBudget};
 
@@ -27,8 +29,8 @@ pub use self::error::{BoxError, PlanForRecording, RunError};
 
 /// What a run may be.
 const KINDS: &str = "a directory made by `ramslice-lab record`, a file of `ramslice-lab calibrate \
-                     -o` or of `ramslice energy --json`, a case study's summary or sweep, or a \
-                     .csv of latencies";
+                     -o` or of `ramslice energy --json`, a case study's summary or sweep, a study \
+                     of memory sizes, or a .csv of latencies";
 
 /// Names and paths of runs: `NAME=RUN` or `RUN`, which is then called as its file is.
 ///
@@ -156,6 +158,12 @@ impl<'a> RunReader<'a> {
             return Ok(about);
         }
         version(path, &document)?;
+        if document.get("kind").and_then(Value::as_str) == Some("sizes") {
+            let file: SizesFile = parse(path, document)?;
+            let (study, about) = file.into_study(name.to_owned()).map_err(at_path)?;
+            self.runs.sizes.push(study);
+            return Ok(about);
+        }
         if has("samples") && has("price_parameters_100cycles") {
             let saved: SavedSamples = parse(path, document.clone())?;
             let samples: Vec<PricedSlice> = saved.samples.into_iter().map(Into::into).collect();
@@ -217,6 +225,9 @@ fn parse<T: serde::de::DeserializeOwned>(path: &Path, document: Value) -> Result
                 let result = match key {
                     "samples" => serde_json::from_value::<SavedSample>(item.clone()).err(),
                     "budgets" => serde_json::from_value::<BudgetRow>(item.clone()).err(),
+                    _ if document.get("kind").and_then(Value::as_str) == Some("sizes") => {
+                        serde_json::from_value::<SizesRun>(item.clone()).err()
+                    }
                     _ => serde_json::from_value::<CaseRun>(item.clone()).err(),
                 };
                 if let Some(error) = result {

@@ -247,3 +247,55 @@ fn a_sweep_has_figures_by_start_and_kind_of_budget_and_says_that_it_is_simulated
     let text = refused(&sweep(&[row("fresh", "periodic", "0", "null", (2.0, 1.0))]));
     assert!(text.contains("runs backwards"), "{text}");
 }
+
+const SIZED: &str = r#"{"scale": "full", "memory": "held", "seed": 1, "share": 0.5,
+    "size_kib": 81920, "elapsed_s": 5.5, "performance": {"value": 5.0, "unit": "s",
+    "more_is_better": false}, "counters": {"pgfault": 100, "pgmajfault": 40, "pgsteal_anon": 3,
+    "pgsteal_file": 4, "pswpin": 5, "pswpout": 6}, "disk": {"read_bytes": 4096}}"#;
+const RAMP: &str = r#"{"scale": "full", "memory": "ramp", "seed": 1, "share": 1.2,
+    "size_kib": 81920, "elapsed_s": 1.0, "columns": ["seconds", "size_kib", "files", "bytes",
+    "pgpgin", "ramslice_absent_read"],
+    "samples": [[0.0, 81920, 1, 1000, 10, null], [0.5, 40960, 2, 2000, 12, null]]}"#;
+
+fn sizes(runs: &[&str]) -> String {
+    let head = r#"{"schema_version": 1, "kind": "sizes", "program": "sort", "what": "integers","#;
+    format!(r#"{head} "runs": [{}]}}"#, runs.join(", "))
+}
+
+#[test]
+fn a_study_of_sizes_is_read_with_its_footprint_and_without_smaller_scales() {
+    let plenty = SIZED
+        .replace("held", "plenty")
+        .replace(r#""seed": 1"#, r#""seed": 1, "footprint_kib": 163840"#);
+    let small = SIZED.replace("full", "tiny");
+    let (runs, about) = document(&sizes(&[SIZED, &plenty, RAMP, &small])).unwrap();
+    let study = &runs.sizes[0];
+    assert_eq!(study.footprint.unwrap().0, 160 << 20);
+    assert_eq!((study.runs.len(), study.ramps.len()), (2, 1));
+    let held = &study.runs[1];
+    assert_eq!((held.method, held.size.0), (crate::SizeMethod::Held, 80 << 20));
+    assert_eq!((held.major_faults, held.minor_faults, held.swapped_out), (40, 60, 6));
+    assert_eq!(study.ramps[0].samples[1].disk_kib, 12);
+    assert_eq!(about[0].1, "memory sizes, sort: 3 runs");
+    let (runs, about) = document(&sizes(&[&small])).unwrap();
+    assert_eq!(runs.sizes[0].runs.len(), 1);
+    assert!(about[0].1.ends_with("which are no evidence"));
+}
+
+#[test]
+fn what_is_wrong_in_a_study_of_sizes_is_named_by_run_and_sample() {
+    let other = SIZED.replace("held", "squeezed");
+    assert!(refused(&sizes(&[SIZED, &other])).contains("run 2: memory is `squeezed`"));
+    let unknown = SIZED.replace(r#""elapsed_s": 5.5"#, r#""elapsed_s": "long""#);
+    assert!(refused(&sizes(&[SIZED, &unknown])).contains("runs[1]: "));
+    let faults = SIZED.replace(r#""pgmajfault": 40"#, r#""pgmajfault": 400"#);
+    assert!(refused(&sizes(&[&faults])).contains("400 of 100 page faults were major"));
+    let unit = SIZED.replace(r#""unit": "s""#, r#""unit": "MB/s""#);
+    assert!(refused(&sizes(&[SIZED, &unit])).contains("run 2: its performance is in MB/s"));
+    let back = RAMP.replace("[0.5, 40960, 2, 2000, 12, null]", "[0.5, 40960, 2, 900, 12, null]");
+    assert!(refused(&sizes(&[&back])).contains("runs backwards at sample 2"));
+    let none = RAMP.replace("[0.5, 40960, 2, 2000, 12, null]", "[0.5, 40960, 2, null, 12, null]");
+    assert!(refused(&sizes(&[&none])).contains("sample 2 has no number in `bytes`"));
+    let column = RAMP.replace(r#""pgpgin""#, r#""pages""#);
+    assert!(refused(&sizes(&[&column])).contains("no column `pgpgin`"));
+}

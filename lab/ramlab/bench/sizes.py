@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Memory sizes: how programs fare with less and less memory; studies of ramlab size, judged.
+
+The studies run first, those of their runs that are missing or stale; a run that is there and counts
+is not repeated. What they say of the targets is worked out from results/sizes/*.json.
+"""
+
+import itertools
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+from ramlab.common import RAMLAB, ROOT, die
+from ramlab.kernel.images import image
+from ramlab.sizes import STUDIES, conditions, results
+
+from . import stats
+
+JOBS = 2
+# A ratio of fewer faults than this says nothing.
+LEAST_FAULTS = 100
+COMPARED = ("pgfault", "pgmajfault", "pgsteal_anon", "pgsteal_file", "pswpin", "pswpout")
+# Less than this many of the machine's events are within what one timer tick does.
+LEAST_COUNT = 1000
+FIGURES = ("performance", "major-faults", "minor-faults", "reclaimed", "read", "swapped")
+HEAP_FIGURES = ("performance", "collection")
+
+
+def commands(quick):
+    """The studies as commands of ramlab, in order."""
+    scale = ["--scale", "tiny", "--seeds", "1"] if quick else []
+    for name, study in STUDIES.items():
+        memories = [*methods(name), *["ramp"] * study.can_ramp]
+        words = itertools.chain.from_iterable(("--memory", memory) for memory in memories)
+        yield ["size", name, *words, "--resume", "--jobs", JOBS, *scale]
+
+
+def methods(name):
+    """How a program is left less, at all shares."""
+    if STUDIES[name].is_heap:
+        return ["heap"]
+    return ["held"] + ["booted"] * (name in conditions.BOOTED)
+
+
+def kept(scale):
+    """{program: its runs at this scale that count now}."""
+    found = {}
+    for name in STUDIES:
+        runs, others = results.sort_out(results.load(name))
+        for line in others:
+            print(line)
+        found[name] = [run for run in runs if run["scale"] == scale]
+    return found
+
+
+def pairs(runs):
+    """[(held, booted)] of the same seed and share."""
+    by_key = {(run["memory"], run["seed"], run["share"]): run for run in runs}
+    return [(by_key["held", seed, share], run) for (memory, seed, share), run in by_key.items()
+            if memory == "booted" and ("held", seed, share) in by_key]
+
+
+def ratio_entry(name, unit, ratios, margin, **more):
+    """An entry that is a mean of ratios, and whether they are 1 but for a margin."""
+    entry = stats.mean_entry(name, unit, ratios, **more)
+    p = stats.equivalent(ratios, [1.0] * len(ratios), margin)
+    return entry | {"equivalence": {"margin": margin, "p": p}}
+
+
+def differences(one, other):
+    """{counter: by what share two runs differ}, of counters that counted enough."""
+    found = {}
+    for name in COMPARED:
+        a, b = one["counters"][name], other["counters"][name]
+        if max(a, b) >= LEAST_COUNT:
+            found[name] = abs(a - b) / max(a, b)
+    return found
+
+
+def judged(found, again=()):
+    """Entries from studies, {program: runs}; `again` has pairs of runs with the same orders."""
+    new = []
+    both = [pair for runs in found.values() for pair in pairs(runs)]
+    if both:
+        new.append(ratio_entry("held-time", "seconds held over booted",
+                               [a["elapsed_s"] / b["elapsed_s"] for a, b in both], 0.03))
+        faults = [(a["counters"]["pgmajfault"], b["counters"]["pgmajfault"]) for a, b in both]
+        faults = [a / b for a, b in faults if b >= LEAST_FAULTS]
+        if faults:
+            new.append(ratio_entry("held-faults", "major faults held over booted", faults, 0.1))
+    apart = [share for one, other in again for share in differences(one, other).values()]
+    if apart:
+        value, ci95 = stats.largest(apart)
+        new.append({"name": "sizes-repeat", "unit": "share by which counts of one seed differ",
+                    "value": value, "ci95": ci95, "n": len(apart), "values": apart})
+    slices = {name: run["footprint_kib"] / STUDIES[name].slice_kib
+              for name, runs in found.items() for run in runs
+              if run["memory"] == "plenty" and not STUDIES[name].is_heap}
+    if slices:
+        new.append({"name": "sizes-footprint", "unit": "slices of the least footprint",
+                    "value": min(slices.values()), "ci95": None, "n": len(slices),
+                    "values": slices})
+    every = [run["host_s"] for runs in found.values() for run in runs]
+    if every:
+        new.append({"name": "sizes-host-seconds", "value": max(every), "ci95": None,
+                    "unit": "seconds of the host's for the longest run", "n": len(every)})
+    if all(is_complete(name, runs) for name, runs in found.items()):
+        new.append({"name": "sizes-hours", "unit": "hours for all runs, two at a time",
+                    "value": sum(every) / JOBS / 3600, "ci95": None, "n": len(every)})
+    return new
+
+
+def is_complete(name, runs):
+    """Whether a study has all its runs."""
+    there = {(run["memory"], run["seed"], run["share"]) for run in runs}
+    shares = conditions.HEAP_SHARES if STUDIES[name].is_heap else conditions.SHARES
+    wanted = set(itertools.product(methods(name), range(1, conditions.SEEDS + 1), shares))
+    ramps = {run["memory"] for run in runs} >= {"ramp"} or not STUDIES[name].can_ramp
+    return wanted <= there and ramps
+
+
+def missing_figures(program, paths):
+    """Ids of the figures that a report of these studies should have and has not."""
+    with tempfile.TemporaryDirectory() as folder:
+        line = [program, "report", *paths, "-o", f"{folder}/sizes.html", "--json"]
+        done = subprocess.run(line, stdout=subprocess.PIPE, check=True, text=True)
+    drawn = {figure["id"] for figure in json.loads(done.stdout)["figures"] if figure["drawn"]}
+    wanted = set()
+    for number, path in enumerate(paths):
+        memories = {run["memory"] for run in json.loads(path.read_text())["runs"]}
+        names = HEAP_FIGURES if "heap" in memories else FIGURES
+        names += ("ramp",) * ("ramp" in memories)
+        end = f"-{number + 1}" if len(paths) > 1 else ""
+        wanted |= {f"size-{name}{end}" for name in names}
+    return sorted(wanted - drawn)
+
+
+def repeated(name, scale):
+    """Pairs of runs with the same orders: each first of its kind once more, its figures beside."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "again.json"
+        line = [RAMLAB, "size", name, "--scale", scale, "--repeat", path]
+        if status := subprocess.run([str(word) for word in line], cwd=ROOT).returncode:
+            die(f"ramlab size {name} --repeat ended with status {status}", status)
+        return [(pair["one"], pair["other"]) for pair in json.loads(path.read_text())]
+
+
+def sizes(args):
+    """Runs what is missing of all studies; held against booted, and what they take."""
+    images = {conditions.FLAVOUR: image(conditions.FLAVOUR)}
+    for script in ("size.py", "size_work.py", "slow_disk.py"):
+        args.used.guest_script(script)
+    program = args.used.program("ramslice-lab")
+    for words in commands(args.quick):
+        print(f"ramlab {' '.join(map(str, words))}", flush=True)
+        if status := subprocess.run([str(RAMLAB), *map(str, words)], cwd=ROOT).returncode:
+            die(f"ramlab {words[0]} {words[1]} ended with status {status}", status)
+    scale = "tiny" if args.quick else "full"
+    again = [pair for name in conditions.BOOTED for pair in repeated(name, scale)]
+    new = judged(kept(scale), again)
+    paths = [path for name in STUDIES if (path := results.path_of(name)).exists()]
+    missing = missing_figures(program, paths)
+    new.append({"name": "sizes-figures", "unit": "figures that are missing", "value": len(missing),
+                "ci95": None, "n": len(paths), "values": missing})
+    return new, images
+
+
+PARTS = {"sizes": sizes}

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The conditions of a run of `ramlab size`: the machine that it is in, and what decides its
+figures.
+
+A run stores its conditions, and counts as long as they are those of today.
+"""
+
+import functools
+import os
+
+from ramlab import provenance
+from ramlab.kernel.images import named_image
+
+from . import STUDIES, work_of
+
+FLAVOUR = "plain"
+# One instruction is one nanosecond of the guest's clock; idle time passes at once. Without the fast
+# byte-wise string instructions, of which QEMU counts every iteration.
+ICOUNT = "-icount shift=0,sleep=off -cpu max,-erms,-fsrm"
+# The same seed finds the same memory.
+KERNEL_WORDS = "nokaslr"
+SHARES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.6)
+# Of the live data, for a heap.
+HEAP_SHARES = (1.1, 1.5, 2.0, 3.0, 4.0, 6.0)
+SEEDS = 3
+# Programs whose sizes are also had by booting with less.
+BOOTED = ("quicksort", "readers")
+BOOTED_TOLERANCE_KIB = 256
+RAMP = {"share_high": 1.2, "share_low": 0.5, "step": 2, "step_ms": 200, "every_ms": 50}
+# Of the host, for one run, its boot included.
+LIMIT_S = 60
+PROGRAMS = ("ramslice-lab",)
+MODULES = ("lab/ramlab/sizes", "lab/ramlab/guest/size.py", "lab/ramlab/guest/size_work.py",
+           "lab/ramlab/guest/slow_disk.py", "lab/guest/quicksort.c", "lab/guest/readers.c",
+           "lab/guest/Garbage.java")
+
+
+@functools.cache
+def depends(name, is_ramp):
+    """{dependency: git's id} of a study's runs as things are now; None where an image or program
+    was named by hand, because which code it is from is unknown.
+    """
+    # Only a ramp calls a program of ours
+    if named_image(FLAVOUR) or (is_ramp and "RAMSLICE_LAB_PROGRAM" in os.environ):
+        return None
+    found = provenance.dependencies(MODULES, {FLAVOUR: True}, PROGRAMS if is_ramp else ())
+    return found | {f"package {package}": provenance.package_version(package)
+                    for package in STUDIES[name].packages}
+
+
+def now(name, scale, memory):
+    """The conditions of a run of a study at a scale, with memory of that kind, as things are now.
+    """
+    return {"work": work_of(name, scale), "depends": depends(name, memory == "ramp")}
+
+
+def differing(run, as_now):
+    """The conditions in which a run differs from now; of dependencies their names."""
+    found = ["work"] if run["work"] != as_now["work"] else []
+    ours, theirs = run.get("depends"), as_now["depends"]
+    if not ours or not theirs:
+        return [*found, "unknown code"]
+    return found + sorted(name for name in ours.keys() | theirs.keys()
+                          if ours.get(name) != theirs.get(name))
