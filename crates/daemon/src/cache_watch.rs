@@ -121,8 +121,8 @@ pub struct WatermarkStatus {
     pub cache_free_low_bytes: Bytes,
     /// `CACHE_FREE_HIGH`.
     pub cache_free_high_bytes: Bytes,
-    /// The ratio that was judged last, without misses that more memory would not avoid; absent if it
-    /// is unknown.
+    /// The ratio that was judged last, without misses that more memory would not avoid; absent if
+    /// it is unknown.
     pub hit_ratio: Option<f64>,
     /// Pages looked up for it.
     pub lookup_pages: Pages,

@@ -14,9 +14,9 @@
 //! ratio     = hits / (hits + avoidable)
 //! ```
 //!
-//! The room is what the cache could still get: up to the bound, and no more than is offline. What is
-//! read for the first time comes back at no distance, so a stream moves nothing up. Where distances
-//! are not known, everything that came back counts.
+//! The room is what the cache could still get: up to the bound, and no more than is offline. What
+//! is read for the first time comes back at no distance, so a stream moves nothing up. Where
+//! distances are not known, everything that came back counts.
 
 use ramslice_types::{Pages, Ratio, RefaultDistances};
 use serde::{Deserialize, Serialize};

@@ -45,8 +45,8 @@ fn even_distances(refaults: u64, most: u64) -> RefaultDistances {
     RefaultDistances::new(counts).unwrap()
 }
 
-/// A machine whose programs use `used` pages, and read pages of a set by chance through an LRU cache
-/// that takes all free memory.
+/// A machine whose programs use `used` pages, and read pages of a set by chance through an LRU
+/// cache that takes all free memory.
 struct CacheMachine {
     policy: AnyPolicy,
     time: Duration,
@@ -89,8 +89,8 @@ impl CacheMachine {
         }
     }
 
-    /// What is looked up within a time-out: pages of a set of `set` pages, by chance, and `streamed`
-    /// pages that are read for the first time.
+    /// What is looked up within a time-out: pages of a set of `set` pages, by chance, and
+    /// `streamed` pages that are read for the first time.
     fn lookups(&mut self, set: u64, streamed: u64) -> PolicyEvent {
         self.cache = set.min(self.capacity());
         let missing = set - self.cache;

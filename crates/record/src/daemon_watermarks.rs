@@ -57,8 +57,8 @@ pub(crate) struct DaemonWatermarks {
 }
 
 impl DaemonWatermarks {
-    /// The watermarks at `unix_seconds`, and a note for each zone in which they moved since the last
-    /// time. Nothing without a daemon, or with one whose watermarks follow nothing.
+    /// The watermarks at `unix_seconds`, and a note for each zone in which they moved since the
+    /// last time. Nothing without a daemon, or with one whose watermarks follow nothing.
     pub(crate) fn read(
         &mut self,
         root: &Path,

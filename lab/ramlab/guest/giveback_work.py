@@ -171,8 +171,9 @@ def drop_and_compact():
 
 
 def give_back_on_stock():
-    """What ours does where the kernel has no ramslice. Status 1: short of memory, or interrupted."""
-    done = subprocess.run([PROGRAM, "giveback", "--now", "--hotplug"], capture_output=True, text=True)
+    """What ours does where the kernel has no ramslice. Status 1: short of memory, interrupted."""
+    words = ["giveback", "--now", "--hotplug"]
+    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True)
     if done.returncode not in (0, 1):
         raise AssertionError(f"status {done.returncode}: {done.stderr}")
 

@@ -108,8 +108,8 @@ pub(crate) struct RecordArgs {
         long,
         value_name = "DIR",
         conflicts_with_all = [
-            "output", "every", "census", "cache_use", "reuse", "reuse_cpu", "lasting", "part", "append",
-            "statistics_only", "command"
+            "output", "every", "census", "cache_use", "reuse", "reuse_cpu", "lasting", "part",
+            "append", "statistics_only", "command"
         ]
     )]
     check: Option<PathBuf>,

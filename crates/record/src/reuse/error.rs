@@ -42,8 +42,9 @@ pub enum ReuseError {
     },
     /// The scans would take too much time.
     #[error(
-        "--reuse {every:?} is too short: within {percent} % of a CPU there is time for {frames} page \
-         frames, and 64 are wanted; make it {longer:?} or more, or allow more with --reuse-cpu",
+        "--reuse {every:?} is too short: within {percent} % of a CPU there is time for {frames} \
+         page frames, and 64 are wanted; make it {longer:?} or more, or allow more with \
+         --reuse-cpu",
         longer = longer(.every, .frames)
     )]
     TooShort {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! buffered read   mm_filemap_add_to_page_cache ... mm_filemap_get_pages
-//!                 one mm_filemap_get_pages for each batch of a read, up to the read's end each time
+//!                 one mm_filemap_get_pages for each batch of a read, up to the read's end
 //! fault           mm_filemap_map_pages: the page was there, and with it others around it; or
 //!                 mm_filemap_fault, mm_filemap_add_to_page_cache ..., and the same fault again
 //! ```

@@ -35,12 +35,12 @@ Without an option it only says how things are. `reported` is what the host was t
 all the same is to be seen there, by `ramslice giveback verify`.
 
 On a kernel without ramslice, --now reclaims page cache that was not used lately and compacts \
-memory; the kernel then reports what is free in whole blocks. With --hotplug it also empties blocks \
-of memory, one at a time, and brings each back at once: what was free among pages in use comes back \
-in one piece. If this program is killed meanwhile, another brings the block back.
+memory; the kernel then reports what is free in whole blocks. With --hotplug it also empties \
+blocks of memory, one at a time, and brings each back at once: what was free among pages in use \
+comes back in one piece. If this program is killed meanwhile, another brings the block back.
 
-With ramslice, it takes the power driver ramslice_report. In any case, the host has to take reports \
-of free pages:
+With ramslice, it takes the power driver ramslice_report. In any case, the host has to take \
+reports of free pages:
   QEMU         -device virtio-balloon-pci,free-page-reporting=on
   libvirt      <memballoon model='virtio' freePageReporting='on'/>
   Firecracker  \"free_page_reporting\": true in PUT /balloon

@@ -21,12 +21,13 @@ use crate::render::{ColumnAlign, TextTable};
 use crate::stderr;
 
 const HELP: &str = "\
-Huge pages of 1 GiB are hard to have once a machine has run for a while: a few pages in use in each \
-range keep the kernel from making one. This empties whole ranges, cheapest first, and has the kernel \
-make pages of them for its pool (hugetlb), from which databases and virtual machines take them.
+Huge pages of 1 GiB are hard to have once a machine has run for a while: a few pages in use in \
+each range keep the kernel from making one. This empties whole ranges, cheapest first, and has the \
+kernel make pages of them for its pool (hugetlb), from which databases and virtual machines take \
+them.
 
-Without an option it says what the pools have and what could be had. A range is emptied whole or not \
-at all: if one of its slices cannot be, the others come back, and the next range is tried.
+Without an option it says what the pools have and what could be had. A range is emptied whole or \
+not at all: if one of its slices cannot be, the others come back, and the next range is tried.
 
 Examples:
   ramslice huge                            pools, what could be had, what stands in the way
