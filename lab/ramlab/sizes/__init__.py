@@ -39,7 +39,8 @@ class Study:
     expected: (work, seed, folder) -> what must come out, found without the guest.
     packages: the Debian packages that its programs are from.
     is_heap: its heap is limited, not memory; shares are of its live data.
-    slice_kib: the size of a slice; a pageblock of 2 MiB is the least that the kernel knows.
+    slice_kib: the size of a slice. A pageblock of 2 MiB is the least that the kernel knows, so that
+        a run takes the least time.
     """
 
     what: str
@@ -49,7 +50,7 @@ class Study:
     packages: tuple = ()
     can_ramp: bool = False
     is_heap: bool = False
-    slice_kib: int = 4 << 10
+    slice_kib: int = 2 << 10
     # The least footprint of a full run, in slices: a slice is then 2.5% of it
     least_slices: int = 40
 
@@ -104,8 +105,8 @@ def readers(threads, biased):
         f"{', 80% of the time one of a twentieth' if biased else ''}",
         {"tiny": {"work": work(700, 64, 2100, 35), "memory_mib": 320,
                   "disk": {"swap_mib": 16, "files_mib": 64, "delay_us": 200}},
-         "full": {"work": work(2600, 64, 20000, 130), "memory_mib": 640,
-                  "disk": {"swap_mib": 16, "files_mib": 192, "delay_us": 200}}},
+         "full": {"work": work(1400, 64, 11000, 70), "memory_mib": 416,
+                  "disk": {"swap_mib": 16, "files_mib": 104, "delay_us": 200}}},
         lambda _folder, _work: own_program("readers"), expected_readers, can_ramp=True)
 
 
@@ -201,8 +202,8 @@ STUDIES = {
         "one array of integers of 64 bits, sorted",
         {"tiny": {"work": {"elements": 5_000_000}, "memory_mib": 320,
                   "disk": {"swap_mib": 40, "files_mib": 16, "delay_us": 200}},
-         "full": {"work": {"elements": 21_000_000}, "memory_mib": 640,
-                  "disk": {"swap_mib": 176, "files_mib": 16, "delay_us": 200}}},
+         "full": {"work": {"elements": 11_000_000}, "memory_mib": 416,
+                  "disk": {"swap_mib": 96, "files_mib": 16, "delay_us": 200}}},
         lambda _folder, _work: own_program("quicksort"), expected_quicksort),
     "readers": readers(1, biased=False),
     "readers-10": readers(10, biased=False),
@@ -215,7 +216,7 @@ STUDIES = {
          "full": {"work": {"n": 1600}, "memory_mib": 320,
                   "disk": {"swap_mib": 48, "files_mib": 96, "delay_us": 200}}},
         # Its matrix has 20 MB, so that a run ends within a minute: ten slices of the smallest size
-        hpl_files, expected_hpl, packages=("hpcc",), slice_kib=2 << 10, least_slices=10),
+        hpl_files, expected_hpl, packages=("hpcc",), least_slices=10),
     "garbage": Study(
         "an array of linked lists in Java, each dropped and made again",
         {"tiny": {"work": {"lists": 200, "length": 1000, "rounds": 3,
@@ -240,8 +241,7 @@ STUDIES = {
          "full": {"work": tpcc.settings(2, 1, 1200), "memory_mib": 832,
                   "disk": {"swap_mib": 32, "files_mib": 384, "delay_us": 200}}},
         lambda folder, work: tpcc.root_files(folder, work, libraries),
-        lambda work, _seed, _folder: tpcc.expected(work), packages=("postgresql-15",),
-        slice_kib=2 << 10),
+        lambda work, _seed, _folder: tpcc.expected(work), packages=("postgresql-15",)),
 }
 
 

@@ -87,11 +87,11 @@ def test_the_footprint_is_that_of_the_run_with_plenty_at_this_scale():
 
 
 def test_a_full_footprint_below_forty_slices_is_refused(capsys):
-    entry = {"program": "quicksort", "scale": "full", "footprint_kib": 40 * 4096 - 1}
+    entry = {"program": "quicksort", "scale": "full", "footprint_kib": 40 * 2048 - 1}
     with pytest.raises(SystemExit):
         command.check_footprint(entry)
-    assert "40 slices of 4 MiB are the least" in capsys.readouterr().err
-    command.check_footprint(entry | {"footprint_kib": 40 * 4096})
+    assert "40 slices of 2 MiB are the least" in capsys.readouterr().err
+    command.check_footprint(entry | {"footprint_kib": 40 * 2048})
     command.check_footprint(entry | {"scale": "tiny"})
 
 

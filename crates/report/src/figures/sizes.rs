@@ -17,6 +17,9 @@ use crate::size_data::{SizeMethod, SizeRamp, SizeRampSample, SizeRun, SizeStudy}
 const MIB: f64 = (1 << 20) as f64;
 const MEGA: f64 = 1e6;
 
+/// A legend's words, and a value of a run.
+type NamedValue = (&'static str, fn(&SizeRun) -> f64);
+
 /// One of the values of a run that is drawn against memory.
 struct SizeCurve {
     id: &'static str,
@@ -24,8 +27,8 @@ struct SizeCurve {
     /// The axis; nothing for the study's own unit.
     unit: Option<&'static str>,
     caption: &'static str,
-    /// What is drawn together: a legend's words, and the value.
-    values: &'static [(&'static str, fn(&SizeRun) -> f64)],
+    /// What is drawn together.
+    values: &'static [NamedValue],
 }
 
 static CURVES: [SizeCurve; 7] = [
