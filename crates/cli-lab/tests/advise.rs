@@ -216,7 +216,7 @@ fn unfit_recordings_are_named_with_what_is_wrong() {
     write(&batch, &recording, &good, |_| true);
     write(&batch, &recording, &few, |sample| sample < 3);
     let error = refused(&[&few], &[], 1);
-    assert!(error.contains("3 samples are too few: 41 are wanted"), "{error}");
+    assert!(error.contains("3 samples are too few: 42 are wanted"), "{error}");
     write(&batch, &recording, &gap, |sample| sample != 50);
     let error = refused(&[&gap], &[], 1);
     assert!(error.contains("gap has gaps: 1 samples"), "{error}");

@@ -100,7 +100,8 @@ pub(super) fn observed(counters: &RecordedCounters) -> Result<ObservedTime, Unfi
         let share = if sampled || all.is_empty() { 1.0 - WATCHING } else { 1.0 };
         return Err(UnfitRecording::TooFew {
             have: counters.samples.len(),
-            wanted: (wanted as f64 / share).ceil() as usize + 1,
+            // Its ends, and an interval in which watching ends.
+            wanted: (wanted as f64 / share).ceil() as usize + 2,
             why: "in intervals without gaps",
         });
     }
