@@ -122,13 +122,13 @@ pub(super) fn observed(counters: &RecordedCounters) -> Result<ObservedTime, Unfi
     let number = (used.len() / LEAST_INTERVALS).min(MOST_WINDOWS);
     let windows = (0..number).map(|at| {
         let part = &used[at * used.len() / number..(at + 1) * used.len() / number];
-        window(part, sampled.then_some(watched as u64))
+        window(part, sampled)
     });
     Ok(ObservedTime { windows: windows.collect(), notes })
 }
 
 /// One stretch.
-fn window(intervals: &[SampleInterval], watched: Option<u64>) -> ObservedWindow {
+fn window(intervals: &[SampleInterval], sampled: bool) -> ObservedWindow {
     let sum = |of: &dyn Fn(&SampleInterval) -> f64| intervals.iter().map(of).sum::<f64>();
     let seconds = sum(&|interval| interval.seconds());
     let mean = |of: &dyn Fn(&CounterSample) -> f64| {
@@ -172,12 +172,15 @@ fn window(intervals: &[SampleInterval], watched: Option<u64>) -> ObservedWindow 
             anon: if swap { distances("anon") } else { RefaultDistances::default() },
             file: distances("file"),
         },
-        reuse: watched.map(|watched| reuse(intervals, watched, swap)),
+        reuse: sampled.then(|| reuse(intervals, swap)),
     }
 }
 
 /// What the sampler saw in a stretch; memory of programs counts only if it can be swapped out.
-fn reuse(intervals: &[SampleInterval], watched_scans: u64, swap: bool) -> SampledReuse {
+fn reuse(intervals: &[SampleInterval], swap: bool) -> SampledReuse {
+    // Later stretches tell longer times apart.
+    let watched = intervals.iter().map(SampleInterval::scans_before).fold(f64::INFINITY, f64::min);
+    let watched_scans = watched as u64;
     let mut found = SampledReuse { watched_scans, ..SampledReuse::default() };
     let last = intervals[intervals.len() - 1].to;
     let frames = |name: &str| last.or_zero(&format!("{REUSE}{name}_frames"));
