@@ -124,7 +124,7 @@ pub struct WatermarkStatus {
     /// The ratio that was judged last, without misses that more memory would not avoid; absent if
     /// it is unknown.
     pub hit_ratio: Option<f64>,
-    /// Pages looked up for it.
+    /// Look-ups for it, without these misses.
     pub lookup_pages: Pages,
     /// Why they moved or stayed.
     pub why: String,

@@ -55,7 +55,7 @@ pub struct CacheMarks {
     /// The share of look-ups that hit, without misses that memory up to the bound would not avoid;
     /// nothing if it is unknown.
     pub ratio: Option<Ratio>,
-    /// Pages looked up.
+    /// Look-ups without these.
     pub lookups: Pages,
     /// Whether they moved.
     pub moved: Option<MarkMove>,

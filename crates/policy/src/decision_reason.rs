@@ -56,7 +56,7 @@ pub enum DecisionReason {
         ratio: Ratio,
         /// What is wanted.
         target: Ratio,
-        /// Pages looked up.
+        /// Look-ups that count.
         lookups: Pages,
         /// `CACHE_FREE_LOW` from now on.
         low: Pages,
@@ -82,7 +82,7 @@ pub enum DecisionReason {
         ratio: Ratio,
         /// What is wanted.
         target: Ratio,
-        /// Pages looked up.
+        /// Look-ups that count.
         lookups: Pages,
         /// After how many more time-outs they sink; nothing at their lower bound.
         timeouts: Option<u32>,
@@ -109,7 +109,7 @@ pub enum DecisionReason {
     },
     /// The watermarks with cache stay: a ratio of so few look-ups says nothing.
     TooFewLookups {
-        /// Pages looked up.
+        /// Look-ups that count.
         lookups: Pages,
         /// How many it takes.
         least: Pages,
@@ -460,8 +460,8 @@ impl DecisionReason {
             ),
             Self::TooFewLookups { lookups, least } => write!(
                 f,
-                "leaves the watermarks: {lookups} look-ups are too few to judge the hit ratio by, \
-                 it takes {least}"
+                "leaves the watermarks: {lookups} look-ups that count are too few to judge the hit \
+                 ratio by, it takes {least}"
             ),
             _ => f.write_str(
                 "leaves the watermarks: the hit ratio is unknown, because nothing counts look-ups \

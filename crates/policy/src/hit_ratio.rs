@@ -32,19 +32,21 @@ const MOST_PATIENCE: u32 = 16;
 /// What was looked up since the ratio was judged last.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 struct LookupSums {
-    lookups: Pages,
     hits: Pages,
     /// Misses that more memory would have avoided.
     avoidable: f64,
 }
 
 impl LookupSums {
-    /// Of all look-ups but misses that no memory up to the bound would avoid: the share that hit.
+    /// All look-ups but misses that no memory up to the bound would avoid. Of a stream alone hardly
+    /// any are left, and their ratio is chance.
+    fn counted(&self) -> Pages {
+        self.hits + Pages(self.avoidable.round() as u64)
+    }
+
+    /// Of these, the share that hit.
     fn ratio(&self) -> Ratio {
-        let hits = self.hits.0 as f64;
-        let counted = hits + self.avoidable;
-        // Where every page was read for the first time, nothing could be better.
-        Ratio(if counted > 0.0 { hits / counted } else { 1.0 })
+        Ratio(1.0 - self.avoidable / (self.hits.0 as f64 + self.avoidable).max(1.0))
     }
 }
 
@@ -85,7 +87,6 @@ impl HitRatioControl {
                 let absent = (*absent).min(*lookups);
                 let share = avoidable_share(*brought, *returned, distances.as_ref(), room);
                 self.counted = true;
-                self.sums.lookups += *lookups;
                 self.sums.hits += *lookups - absent;
                 self.sums.avoidable += absent.0 as f64 * share;
             }
@@ -110,14 +111,14 @@ impl HitRatioControl {
             low: *low,
             high: *high,
             ratio,
-            lookups: sums.lookups,
+            lookups: sums.counted(),
             moved: None,
             why,
         };
         if !std::mem::take(&mut self.counted) {
             return rest(None, DecisionReason::LookupsUnknown);
         }
-        let (lookups, least) = (sums.lookups, self.levels.least_lookups);
+        let (lookups, least) = (sums.counted(), self.levels.least_lookups);
         if lookups < least {
             return rest(None, DecisionReason::TooFewLookups { lookups, least });
         }
@@ -173,7 +174,7 @@ impl HitRatioControl {
         timeouts: u32,
     ) -> CacheMarks {
         self.last = Some(direction);
-        let (ratio, target, lookups) = (sums.ratio(), self.levels.target, sums.lookups);
+        let (ratio, target, lookups) = (sums.ratio(), self.levels.target, sums.counted());
         let why = match direction {
             MarkMove::Raised => DecisionReason::RaisesMarks { ratio, target, lookups, low, high },
             MarkMove::Lowered => DecisionReason::LowersMarks { ratio, target, timeouts, low, high },

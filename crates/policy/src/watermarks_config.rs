@@ -32,7 +32,7 @@ pub struct WatermarksConfig {
     /// With `hit_ratio`: `CACHE_FREE_HIGH` rises no further; all memory if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_free_high_most_mib: Option<f64>,
-    /// With `hit_ratio`: no ratio of fewer pages looked up is judged; 10000 if left out.
+    /// With `hit_ratio`: no ratio of fewer look-ups that count is judged; 10000 if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub least_lookups: Option<u64>,
     /// With `hit_ratio`: the watermarks sink after the ratio was kept for so many time-outs; 20 if

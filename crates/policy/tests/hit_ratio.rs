@@ -176,6 +176,25 @@ fn an_hour_of_streaming_past_a_small_hot_set_raises_nothing() {
 }
 
 #[test]
+fn a_stream_with_a_few_misses_that_memory_would_avoid_is_no_ratio_of_few_lookups() {
+    let mut machine = CacheMachine::new(&config("least_lookups = 2000\n"));
+    machine.on = 30;
+    machine.cache = machine.capacity();
+    for _ in 0..60 {
+        // 40 hits, and 40 of 4000 pages had been there: half of what counts, and next to nothing.
+        let marks = machine.step(PolicyEvent::LookedUp {
+            lookups: Pages(4040),
+            absent: Pages(4000),
+            brought: Pages(4000),
+            returned: Pages(40),
+            distances: None,
+        });
+        assert!(marks.moved.is_none() || marks.lookups >= Pages(2000), "{}", marks.why);
+    }
+    assert_eq!(machine.moves(MarkMove::Raised), 2, "80 count in a time-out: 25 make a ratio");
+}
+
+#[test]
 fn a_stream_that_comes_back_raises_nothing_if_no_memory_here_would_keep_it() {
     let mut machine = CacheMachine::new(&config(""));
     let far = |refaults| even_distances(refaults, 1 << 39);

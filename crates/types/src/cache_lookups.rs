@@ -108,7 +108,7 @@ impl CacheLookups {
     }
 }
 
-/// Of fewer look-ups no ratio is given: by chance alone, a ratio of 0.97 is then off by 0.005.
+/// Of fewer look-ups no ratio is given: chance alone moves a ratio of 0.97 of so many by 0.005.
 pub const MIN_LOOKUPS: Pages = Pages(1000);
 
 /// Both ratios over an interval.
