@@ -193,7 +193,7 @@ class Study:
         self.kernel = image(conditions.FLAVOUR)
         self.modules = disk_modules.build(self.kernel)
         self.lock = threading.Lock()
-        self.done = 0
+        self.done, self.has_failed = 0, False
 
     def kept(self):
         """The runs at this scale that count now."""
@@ -215,9 +215,15 @@ class Study:
         }
 
     def run(self, run, found, of):
-        """Carries out a run and keeps it."""
+        """Carries out a run and keeps it; none begins once one has failed."""
+        if self.has_failed:
+            return None
         as_now = conditions.now(self.name, self.scale, run["memory"])
-        figures = carry_out(self.name, self.scale, run, self.modules, found)
+        try:
+            figures = carry_out(self.name, self.scale, run, self.modules, found)
+        except RunFailed:
+            self.has_failed = True
+            raise
         entry = {key: run[key] for key in results.KEYS} | figures | as_now | {
             "code": entries.commit(),
             "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -270,7 +276,10 @@ def study(args):
     nr = len(runs) + (not known)
     print(f"size: {args.name}, {nr} runs at scale {args.scale}", flush=True)
     if not known:
-        check_footprint(own.run(plenty, {}, nr))
+        try:
+            check_footprint(own.run(plenty, {}, nr))
+        except RunFailed as failed:
+            die(f"{args.name}, with plenty of memory: {failed}")
     # Those that are booted need to know what was left to those that were held
     for booted in (False, True):
         part = [run for run in runs if (run["memory"] == "booted") == booted]

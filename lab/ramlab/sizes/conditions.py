@@ -30,7 +30,9 @@ RAMP = {"share_high": 1.2, "share_low": 0.5, "step": 2, "step_ms": 200, "every_m
 # Of the host, for one run, its boot included.
 LIMIT_S = 60
 PROGRAMS = ("ramslice-lab",)
-MODULES = ("lab/ramlab/sizes", "lab/ramlab/guest/size.py", "lab/ramlab/guest/size_work.py",
+MODULES = (*(f"lab/ramlab/sizes/{name}.py"
+             for name in ("__init__", "conditions", "disk_modules", "tpcc")),
+           "lab/ramlab/guest/size.py", "lab/ramlab/guest/size_work.py",
            "lab/ramlab/guest/slow_disk.py", "lab/guest/quicksort.c", "lab/guest/readers.c",
            "lab/guest/Garbage.java")
 

@@ -95,6 +95,25 @@ def test_a_full_footprint_below_forty_slices_is_refused(capsys):
     command.check_footprint(entry | {"scale": "tiny"})
 
 
+def test_no_run_begins_once_one_has_failed_and_the_one_that_did_is_named(monkeypatch, capsys):
+    begun = []
+
+    def carry_out(_name, _scale, run, _modules, _found):
+        begun.append(run["share"])
+        raise command.RunFailed("the guest ended with status 124 and 0 results")
+
+    monkeypatch.setattr(command, "carry_out", carry_out)
+    monkeypatch.setattr(command, "image", lambda _flavour: None)
+    monkeypatch.setattr(command.disk_modules, "build", lambda _kernel: None)
+    own = command.Study("quicksort", "full")
+    runs = command.wanted(arguments(share=[0.5, 0.7, 1.0]))
+    with pytest.raises(SystemExit):
+        command.carry_out_all(own, runs, {}, len(runs), jobs=1)
+    assert begun == [0.5]
+    assert "quicksort, held, seed 1, share 0.5: the guest ended with status 124" in (
+        capsys.readouterr().err)
+
+
 # --- what is refused ---
 
 
