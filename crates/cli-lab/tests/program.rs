@@ -24,5 +24,5 @@ fn completions_and_man_pages_name_every_command() {
             named += 1;
         }
     }
-    assert_eq!(named, 22, "17 commands, and the five of `sim`");
+    assert_eq!(named, 23, "18 commands, and the five of `sim`");
 }

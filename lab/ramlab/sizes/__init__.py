@@ -236,8 +236,8 @@ STUDIES = {
         compile_files, expected_compile, packages=("gcc-12", "binutils", "make")),
     "tpcc": Study(
         "a mix like TPC-C's on PostgreSQL, by four clients of pgbench",
-        {"tiny": {"work": tpcc.settings(1, 10, 80), "memory_mib": 320,
-                  "disk": {"swap_mib": 16, "files_mib": 112, "delay_us": 200}},
+        {"tiny": {"work": tpcc.settings(1, 10, 80), "memory_mib": 384,
+                  "disk": {"swap_mib": 16, "files_mib": 176, "delay_us": 200}},
          "full": {"work": tpcc.settings(2, 1, 1200), "memory_mib": 832,
                   "disk": {"swap_mib": 32, "files_mib": 384, "delay_us": 200}}},
         lambda folder, work: tpcc.root_files(folder, work, libraries),
