@@ -66,8 +66,15 @@ def cached_file(mib=FILE_MIB):
     path.write_bytes(os.urandom(MIB) * mib)
     os.sync()
     dev.write("/proc/sys/vm/drop_caches", 3)
-    path.read_bytes()
+    read_through(path)
     return path
+
+
+def read_through(path):
+    """Reads a file once, without holding it: memory of programs cannot be evicted here."""
+    with open(path, "rb", buffering=0) as file:
+        while file.read(MIB):
+            pass
 
 
 def recorded(folder, file, pattern):
@@ -91,7 +98,7 @@ def measured(advice, file, pattern, wanted):
         recorder = subprocess.Popen([LAB_PROGRAM, "record", *SAMPLED, "-o", FOLDER / f"at-{count}"],
                                     stdout=subprocess.DEVNULL)
         try:
-            file.read_bytes()
+            read_through(file)
             with reading(file, pattern, SETTLE_SECONDS) as process:
                 process.communicate()
             with reading(file, pattern, MEASURE_SECONDS) as process:

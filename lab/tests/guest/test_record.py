@@ -180,12 +180,13 @@ with dev.Device() as device:
         report = json.loads(ramslice("report", "--json", folder, "-o", page))
         drawn = [f["id"] for f in report["figures"] if f["drawn"]]
         self.assertEqual(
-            drawn[:10],
+            drawn[:11],
             [
                 "utilisation",
                 "occupation",
                 "statistics",
                 "statistics-means",
+                "hit-ratio",
                 "slices",
                 "bitmaps",
                 "fullness",
@@ -195,7 +196,7 @@ with dev.Device() as device:
             ],
         )
         # Those of repair need slices that were emptied by moving pages, which the kernel decides
-        self.assertIn(drawn[10:], ([], ["repair-free", "repair-moved", "repair-share"]))
+        self.assertIn(drawn[11:], ([], ["repair-free", "repair-moved", "repair-share"]))
         self.assertIn('class="compaction"', page.read_text())
 
         # Other readers find the same in its files
