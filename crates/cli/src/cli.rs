@@ -9,8 +9,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::GlobalOptions;
 use crate::commands::{
-    census, cold, compact, completions, doctor, energy, explain, giveback, guard, huge, man,
-    map, offline, online, run, slices, status, top,
+    census, cold, compact, completions, doctor, energy, explain, giveback, guard, huge, man, map,
+    offline, online, run, slices, status, top,
 };
 use crate::context::CommandContext;
 use crate::exit::ExitStatus;

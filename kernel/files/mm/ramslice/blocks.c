@@ -76,6 +76,7 @@ int ramslice_cover_zone(struct zone *zone)
 		       array_size(old->nr, sizeof(*b->block)));
 	/* What was touched meanwhile counts as touched, as all does */
 	spin_lock_irq(&zone->lock);
+	/* Who sees it without the lock, in __ramslice_drains(), sees what it has */
 	smp_store_release(&zone->ramslice_blocks, b);
 	spin_unlock_irq(&zone->lock);
 	/* __ramslice_drains() reads it without a lock */

@@ -91,14 +91,14 @@ static unsigned long ramslice_age(struct lruvec *lruvec)
 void __ramslice_gen_eviction(struct lruvec *lruvec, int type, unsigned long seq,
 			     long nr_pages)
 {
-	typeof(&lruvec->lrugen.ramslice_evicted[type][0]) first =
-		&lruvec->lrugen.ramslice_evicted[type]
-			[seq % ARRAY_SIZE(lruvec->lrugen.ramslice_evicted[type])];
+	struct lru_gen_folio *gen = &lruvec->lrugen;
+	int at = seq % ARRAY_SIZE(gen->ramslice_evicted[type]);
 
 	/* 0 is an entry that was never used */
-	if (READ_ONCE(first->seq) != seq + 1) {
-		WRITE_ONCE(first->age, ramslice_age(lruvec));
-		WRITE_ONCE(first->seq, seq + 1);
+	if (READ_ONCE(gen->ramslice_evicted[type][at].seq) != seq + 1) {
+		WRITE_ONCE(gen->ramslice_evicted[type][at].age,
+			   ramslice_age(lruvec));
+		WRITE_ONCE(gen->ramslice_evicted[type][at].seq, seq + 1);
 	}
 	workingset_age_nonresident(lruvec, nr_pages);
 }
@@ -107,13 +107,13 @@ void __ramslice_gen_eviction(struct lruvec *lruvec, int type, unsigned long seq,
 void __ramslice_gen_refault(struct lruvec *lruvec, int type, unsigned long seq,
 			    long nr_pages)
 {
-	typeof(&lruvec->lrugen.ramslice_evicted[type][0]) first =
-		&lruvec->lrugen.ramslice_evicted[type]
-			[seq % ARRAY_SIZE(lruvec->lrugen.ramslice_evicted[type])];
+	struct lru_gen_folio *gen = &lruvec->lrugen;
+	int at = seq % ARRAY_SIZE(gen->ramslice_evicted[type]);
 
-	if (READ_ONCE(first->seq) == seq + 1)
+	if (READ_ONCE(gen->ramslice_evicted[type][at].seq) == seq + 1)
 		__ramslice_refault(type, ramslice_age(lruvec) -
-					 READ_ONCE(first->age), nr_pages);
+				   READ_ONCE(gen->ramslice_evicted[type][at].age),
+				   nr_pages);
 }
 #endif
 

@@ -49,10 +49,7 @@ fn is_worth_emptying(slice: &Slice) -> bool {
 
 /// Whether others need memory, or the user wants an end: no further block is tried.
 fn is_shortage(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::AwakeReserve | Reason::NoRoom | Reason::Pressure | Reason::Signal
-    )
+    matches!(reason, Reason::AwakeReserve | Reason::NoRoom | Reason::Pressure | Reason::Signal)
 }
 
 /// Empties memory blocks and brings each back, cheapest first, one at a time, until one more brings
