@@ -79,6 +79,8 @@ class TestSampler:
             dev.write(DAMON / "nr_kdamonds", 0)
 
 
+# Its figures depend on how much CPU time the sampler gets: no guest has held the target yet
+@pytest.mark.slow
 @vm(mem="512M", disk="512M", append="ramslice=4M")
 class TestAdvice:
     @pytest.mark.parametrize("pattern", ["zipf", "loop"])
