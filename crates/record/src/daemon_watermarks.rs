@@ -25,7 +25,7 @@ pub(crate) fn is_watermark(name: &str) -> bool {
 
 /// The part of the status that is recorded.
 #[derive(Debug, Default, Deserialize)]
-struct WatermarkStatus {
+struct ReadDaemonStatus {
     written_unix_seconds: f64,
     period_seconds: f64,
     #[serde(default)]
@@ -37,11 +37,11 @@ struct ZoneStatus {
     node: i32,
     name: String,
     #[serde(default)]
-    watermarks: Option<WatermarkStatus>,
+    watermarks: Option<ZoneWatermarkBytes>,
 }
 
 #[derive(Debug, Deserialize)]
-struct WatermarkStatus {
+struct ZoneWatermarkBytes {
     cache_free_low_bytes: i64,
     cache_free_high_bytes: i64,
     moves: u64,
@@ -66,7 +66,7 @@ impl DaemonWatermarks {
     ) -> (Vec<StatisticLine>, Vec<String>) {
         let (mut lines, mut notes) = (Vec::new(), Vec::new());
         let text = fs::read_to_string(root.join(STATUS)).unwrap_or_default();
-        let status: WatermarkStatus = serde_json::from_str(&text).unwrap_or_default();
+        let status: ReadDaemonStatus = serde_json::from_str(&text).unwrap_or_default();
         let age = unix_seconds - status.written_unix_seconds;
         if age > 2.0 * status.period_seconds + LATE_SECONDS {
             return (lines, notes);
