@@ -22,6 +22,14 @@ class Wrong(Exception):
     """The program did not do what it was there for."""
 
 
+def compare(found, expected):
+    """Raises Wrong, which names the first, if values differ: {name: value} each."""
+    names = [n for n in {**found, **expected} if found.get(n) != expected.get(n)]
+    if names:
+        raise Wrong(f"{len(names)} of {len(expected)} differ, {names[0]} first: "
+                    f"{found.get(names[0])} instead of {expected.get(names[0])}")
+
+
 def spoiled(expected):
     """An expected result with its first value changed, for a check of the check."""
     other = copy.deepcopy(expected)
@@ -71,10 +79,7 @@ class Work:
     def check(self, expected):
         """The result, if it is what is expected; raises Wrong."""
         found = self.result()
-        if found != expected:
-            names = [n for n in {**found, **expected} if found.get(n) != expected.get(n)]
-            raise Wrong(f"{len(names)} of {len(expected)} differ, {names[0]} first: "
-                        f"{found.get(names[0])} instead of {expected.get(names[0])}")
+        compare(found, expected)
         text = json.dumps(found, sort_keys=True)
         return {"checked": len(found), "sha256": hashlib.sha256(text.encode()).hexdigest()}
 

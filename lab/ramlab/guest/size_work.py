@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from ramlab.guest import harness
-from ramlab.guest.case_work import Wrong
+from ramlab.guest.case_work import Wrong, compare
 
 # What ends a run, which must not be lost between a process's begin and the note that it runs.
 ENDINGS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
@@ -114,10 +114,7 @@ class SizedProgram:
     def check(self, expected):
         """How many values are as expected; Wrong if one is not."""
         found = self.result()
-        if found != expected:
-            names = [n for n in {**found, **expected} if found.get(n) != expected.get(n)]
-            raise Wrong(f"{len(names)} of {len(expected)} differ, {names[0]} first: "
-                        f"{found.get(names[0])} instead of {expected.get(names[0])}")
+        compare(found, expected)
         return len(found)
 
     def refuses(self, expected):

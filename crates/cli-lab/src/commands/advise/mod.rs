@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use energy_saving::EnergySaving;
 use recorded_counters::RecordedCounters;
+pub(crate) use watermarks::write_watermarks;
 
 const HELP: &str = "\
 Says for each size of memory what is to be expected of the recorded work: the share of looked-up \

@@ -8,6 +8,7 @@ use ramslice_cli::render::{ColumnAlign, TextTable};
 use ramslice_miss_ratio::{CostSource, Estimate};
 
 use super::AdviseDocument;
+use super::watermarks::write_watermarks;
 
 /// Rows of the table; JSON has all sizes.
 const MOST_ROWS: usize = 20;
@@ -33,18 +34,8 @@ pub(super) fn write(
         writeln!(out, "Note: {note}.")?;
     }
     if let Some(marks) = &body.watermarks {
-        writeln!(out, "\n[watermarks]")?;
-        for (name, value) in [
-            ("free_low_mib", marks.free_low_mib),
-            ("free_high_mib", marks.free_high_mib),
-            ("cache_free_low_mib", marks.cache_free_low_mib),
-            ("cache_free_high_mib", marks.cache_free_high_mib),
-            ("timeout_seconds", marks.timeout_seconds),
-        ] {
-            if let Some(value) = value {
-                writeln!(out, "{name} = {value}")?;
-            }
-        }
+        writeln!(out)?;
+        write_watermarks(marks, out)?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The settings of the policy `watermarks` that keep a size of memory on.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -44,4 +45,25 @@ pub(super) fn of(
     let tuned = tune(&looks, timeout, &economics, slice, page)
         .context("they need two samples with slices")?;
     Ok(tuned.with_memory(memory.0 as f64 / Bytes::MIB.0 as f64).watermarks)
+}
+
+/// Writes them as settings of ramsliced, to be pasted.
+///
+/// # Errors
+/// What writing fails with.
+pub(crate) fn write_watermarks(marks: &WatermarksConfig, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "[watermarks]")?;
+    // Every digit: rounded, a high one may come too close to its low one.
+    for (name, value) in [
+        ("free_low_mib", marks.free_low_mib),
+        ("free_high_mib", marks.free_high_mib),
+        ("cache_free_low_mib", marks.cache_free_low_mib),
+        ("cache_free_high_mib", marks.cache_free_high_mib),
+        ("timeout_seconds", marks.timeout_seconds),
+    ] {
+        if let Some(value) = value {
+            writeln!(out, "{name} = {value}")?;
+        }
+    }
+    Ok(())
 }

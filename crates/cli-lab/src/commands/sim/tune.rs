@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::common;
 use super::load::{LoadInput, LoadOptions};
-use crate::commands::advise::suitable_memory;
+use crate::commands::advise::{suitable_memory, write_watermarks};
 use ramslice_cli::context::{CommandContext, write_json};
 use ramslice_cli::exit::{ExitStatus, UsageError};
 
@@ -213,18 +213,6 @@ fn show(body: &TuneDocument<'_>, out: &mut dyn Write) -> Result<()> {
     for sentence in body.notes.sentences().iter().chain(body.assumptions) {
         writeln!(out, "# {sentence}")?;
     }
-    writeln!(out, "[watermarks]")?;
-    // Every digit: rounded, a high one may come too close to its low one.
-    for (name, value) in [
-        ("free_low_mib", marks.free_low_mib),
-        ("free_high_mib", marks.free_high_mib),
-        ("cache_free_low_mib", marks.cache_free_low_mib),
-        ("cache_free_high_mib", marks.cache_free_high_mib),
-        ("timeout_seconds", marks.timeout_seconds),
-    ] {
-        if let Some(value) = value {
-            writeln!(out, "{name} = {value}")?;
-        }
-    }
+    write_watermarks(marks, out)?;
     Ok(())
 }
