@@ -157,12 +157,15 @@ void ramslice_drain(struct ramslice_zone *rz,
 		return;
 	kept = ramslice_nr_kept(slices, nr);
 	/* What was to drain and has, or has grown since */
-	for_each_zone_slice(rz, id, s)
+	for_each_zone_slice(rz, id, s) {
 		ramslice_set_drains(id, false);
+		cond_resched();
+	}
 	for (i = kept; i < nr; i++) {
 		ramslice_set_drains(slices[i].id, true);
 		ramslice_convert(rz->zone, slices[i].id, MIGRATE_MOVABLE,
 				 U32_MAX);
+		cond_resched();
 	}
 	for (i = 0; i < kept; i++) {
 		spare += slices[i].nr_spare;
