@@ -271,11 +271,13 @@ least_lookups = 2000
         self.until_little_is_on()
         hot = list(range(self.hot.pages))
         part = stream.pages // 25
+        # What was read until now, the daemon's own start for one, may have moved them
+        before = self.moves()
         for at in range(25):
             self.hot.read(hot)
             stream.read(range(at * part, (at + 1) * part))
         self.daemon.steps(3)
-        self.assertEqual(self.moves(), 0, self.marks())
+        self.assertEqual(self.moves(), before, self.marks())
 
     def test_a_set_that_memory_could_keep_raises_them_until_it_is_kept(self):
         work = CountedFile(Path("/mnt/work"), 160 * MIB // PAGE)
