@@ -106,5 +106,7 @@ pub fn figures(runs: &ReportData) -> Vec<ReportFigure> {
     all.extend(prices(runs));
     all.extend(residuals(runs));
     all.extend(operations(runs));
+    // What can be seen comes first, then what it takes to see more.
+    all.sort_by_key(|figure| figure.lacks().is_some());
     all
 }

@@ -91,7 +91,8 @@ impl CaseStudy {
     }
 }
 
-fn runs(count: usize) -> &'static str {
+/// The noun for so many runs.
+pub(super) fn runs(count: usize) -> &'static str {
     if count == 1 { "run" } else { "runs" }
 }
 

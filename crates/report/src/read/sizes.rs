@@ -4,6 +4,7 @@ use ramslice_types::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::results::runs;
 use crate::size_data::{SizeMethod, SizeRamp, SizeRampSample, SizeRun, SizeStudy};
 
 const KIB: u64 = 1024;
@@ -184,7 +185,7 @@ impl SizesFile {
         study.runs.sort_by_key(|run| (run.method, run.size, run.seed));
         let count = study.runs.len() + study.ramps.len();
         let scale = if full { "" } else { " of a small scale, which are no evidence" };
-        let about = format!("memory sizes, {}: {count} runs{scale}", self.program);
+        let about = format!("memory sizes, {}: {count} {}{scale}", self.program, runs(count));
         Ok((study, about))
     }
 }
