@@ -27,7 +27,7 @@
 
 /* Entries of a free list that are looked at for a page, under zone->lock. */
 #define MAX_ENTRIES	16
-/* Kept slices have room for a part in so many more than there is. */
+/* Kept slices have room for a part in so many more than comes and goes. */
 #define SPARE_PART	8
 /* Pageblocks that are the kernel's ahead of need, at least. */
 #define MIN_SPARE	2
@@ -84,13 +84,17 @@ static int ramslice_cmp_kernel(const void *a, const void *b)
  */
 u32 ramslice_nr_kept(struct ramslice_kernel_slice *slices, u32 nr)
 {
-	u64 wanted = 0, room = 0;
+	u64 wanted = 0, passing = 0, room = 0;
 	u32 i;
 
 	sort(slices, nr, sizeof(*slices), ramslice_cmp_kernel, NULL);
-	for (i = 0; i < nr; i++)
+	for (i = 0; i < nr; i++) {
 		wanted += slices[i].nr_stay;
-	wanted += wanted / SPARE_PART + MIN_SPARE * pageblock_nr_pages;
+		/* In a slice that is fixed, most is there since boot */
+		if (!slices[i].fixed)
+			passing += slices[i].nr_stay;
+	}
+	wanted += passing / SPARE_PART + MIN_SPARE * pageblock_nr_pages;
 	for (i = 0; i < nr && (slices[i].fixed || room < wanted); i++)
 		room += slices[i].nr_room;
 	return i;

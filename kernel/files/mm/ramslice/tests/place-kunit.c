@@ -92,6 +92,9 @@ static void ramslice_fixed_slices_are_kept_first(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ramslice_kept_of((u32[]){ 10, 900, 10 }, 3, true,
 					       &first), 1);
 	KUNIT_EXPECT_EQ(test, first, 0);
+	/* An eighth of 5510 more; one of the fixed slice's pages is not wanted */
+	KUNIT_EXPECT_EQ(test, ramslice_kept_of((u32[]){ 8192, 5500, 10 }, 3,
+					       true, &first), 2);
 }
 
 static void ramslice_stock_has_no_opinion(struct kunit *test)
