@@ -17,8 +17,10 @@ from ramlab.pytest_vm import vm
 SLICE_MIB = 4
 PEAK_MIB = 160
 LEFT_MIB = 24
-# A ranking is at most a second old, and decides which slices drain
-ROUNDS, ROUND_SECONDS = 24, 0.5
+ROUNDS, MOST_ROUNDS, ROUND_SECONDS = 24, 120, 0.5
+# The worker that ranks slices, and so decides which drain, may use a tenth of a CPU: by its own
+# thousandth it ranks once in ten seconds on a kernel that checks everything
+SCAN_PPM = 100_000
 
 
 def slices_over_least(device):
@@ -27,8 +29,10 @@ def slices_over_least(device):
     return len(set(held) - fixed) / max(least - len(fixed), 1)
 
 
-def peak_and_after(device):
-    """What is left after a peak, and once each pipe of that time was read: slices over least."""
+def peak_and_after(device, part=0):
+    """What is left after a peak, and once each pipe of that time was read: slices over least. Goes
+    on, for a time, until the second is less than this part of the first.
+    """
     chance = random.Random(7)
     pipes = [full_pipe() for _ in range(PEAK_MIB)]
     chance.shuffle(pipes)
@@ -36,12 +40,15 @@ def peak_and_after(device):
         close(pipe)
     pipes = pipes[:LEFT_MIB]
     spread = slices_over_least(device)
-    for _ in range(ROUNDS):
+    for number in range(1, MOST_ROUNDS + 1):
         for _ in range(LEFT_MIB // 6):
             close(pipes.pop(0))
             pipes.append(full_pipe())
         time.sleep(ROUND_SECONDS)
-    after = slices_over_least(device)
+        if number >= ROUNDS:
+            after = slices_over_least(device)
+            if after < part * spread or not part:
+                break
     for pipe in pipes:
         close(pipe)
     print(f"({spread:.2f} times the fewest, then {after:.2f}) ", end="", flush=True)
@@ -49,6 +56,10 @@ def peak_and_after(device):
 
 
 class Drain(harness.RamsliceTest):
+    def setUp(self):
+        super().setUp()
+        dev.write(dev.SYSFS / "scan_ppm", SCAN_PPM)
+
     def tearDown(self):
         self.assert_sane()
 
@@ -56,7 +67,7 @@ class Drain(harness.RamsliceTest):
 @vm(mem="1G", append="ramslice=4M ramslice_placement=packed", fresh=True)
 class Packed(Drain):
     def test_kernel_pages_leave_slices_that_drain(self):
-        spread, after = peak_and_after(self.device)
+        spread, after = peak_and_after(self.device, part=0.7)
         self.assertGreater(spread, 2)
         self.assertLess(after, 0.7 * spread)
 
