@@ -9,6 +9,8 @@ import sys
 import tempfile
 import unittest
 
+import pytest
+
 from ramlab.guest import cold_automatic, harness, pinned_memory
 from ramlab.guest import cold_memory as cold
 from ramlab.guest import ramslice_dev as dev
@@ -69,6 +71,7 @@ class Moves(AutomaticTest, harness.RamsliceTest):
         self.assertEqual(found['ramslice_cold_state{state="running"}'], 1)
         self.assert_sane()
 
+    @pytest.mark.slow
     def test_memory_in_use_stays(self):
         self.daemon.start()
         with UsedMemory(64) as idle, UsedMemory(64) as used:
@@ -80,6 +83,7 @@ class Moves(AutomaticTest, harness.RamsliceTest):
             self.daemon.until(idle_is_cold)
             self.assertGreaterEqual(used.mib_on(0), 50)
 
+    @pytest.mark.slow
     def test_control_groups_that_are_excepted_stay(self):
         with pinned_memory.Group("kept") as group:
             self.daemon.configure_cold(groups=["/kept"])
@@ -107,6 +111,7 @@ class Moves(AutomaticTest, harness.RamsliceTest):
             self.daemon.end()
 
 
+@pytest.mark.slow
 class Limits(AutomaticTest):
     def test_a_full_twin_takes_nothing_and_wakes_no_slice(self):
         """Slices that went off lately are no room."""
@@ -145,6 +150,7 @@ class Limits(AutomaticTest):
                           or self.daemon.cold()["sample_seconds"] > finest)
 
 
+@pytest.mark.slow
 class Others(AutomaticTest):
     def test_damon_of_another_program_is_left_alone(self):
         cold_automatic.kdamond_of_others()
@@ -198,6 +204,7 @@ class Lifetime(AutomaticTest):
         self.daemon.until(lambda: "only mode on" in self.daemon.cold()["why"])
         self.assertEqual(cold_automatic.kdamonds(), 0)
 
+    @pytest.mark.slow
     def test_a_twin_that_is_sized_later_is_used(self):
         self.addCleanup(cold.resize, 512)
         cold.resize(0)
@@ -211,6 +218,7 @@ class Lifetime(AutomaticTest):
             self.assertIsNone(memory.wrong_at())
 
 
+@pytest.mark.slow
 @vm(mem="2G", append="ramslice=off", numa=("1536M,cpus=0-1", "512M"))
 class NodeWithoutCpus(AutomaticTest):
     """A kernel whose memory is switched by hotplug, with a node that firmware reports."""
