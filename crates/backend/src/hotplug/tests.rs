@@ -388,6 +388,17 @@ fn what_was_empty_at_the_look_and_is_not_now_stays_and_is_known_from_then_on() {
 }
 
 #[test]
+fn no_slice_begins_after_the_deadline() {
+    let (fake, backend) = machine();
+    fake.inner().write_ms = 2000;
+    let request = Request { deadline: Some(Duration::from_secs(5)), ..Request::default() };
+    let outcome = backend.request(&request).unwrap();
+    assert_eq!(why(&outcome), (Reason::Deadline, errno(Errno::TIMEDOUT)));
+    // At 0, 2 and 4 seconds one may begin.
+    assert!((1..=3).contains(&outcome.slices_done), "{}", outcome.slices_done);
+}
+
+#[test]
 fn a_deadline_is_for_what_is_done_and_a_look_of_any_length_can_be_ended() {
     let (fake, backend) = machine();
     fake.inner().batch_ms = 1000;
