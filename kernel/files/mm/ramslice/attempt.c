@@ -206,12 +206,13 @@ static enum ramslice_reason ramslice_empty_slice(struct ramslice_run *run,
 	outcome->price_measured += ramslice_cpu_price(ns);
 	done = ramslice_work_since(&run->work, &before);
 	*spent = err ? ramslice_price_work(&prices, &done, c->nr_maps) : price;
-	trace_ramslice_offline(id, err, run->reason, done.pages_migrated,
-			       done.pages_dropped);
+	if (!run->params->stays_on)
+		trace_ramslice_offline(id, err, run->reason, done.pages_migrated,
+				       done.pages_dropped);
 
 	spin_lock_irq(&ramslice_lock);
-	run->rz->stats.offline_tried++;
-	run->rz->stats.offline_done += !err;
+	run->rz->stats.offline_tried += !run->params->stays_on;
+	run->rz->stats.offline_done += !err && !run->params->stays_on;
 	run->rz->stats.aborted_pressure +=
 		run->reason == RAMSLICE_REASON_PRESSURE;
 	run->rz->stats.price_predicted += price;

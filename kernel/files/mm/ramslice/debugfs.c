@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What debugfs has for tests: statistics of each zone, the recount of free
- * pages, and how many folios are migrated in one go. Tools use /dev/ramslice.
+ * pages, where buffers are, and how many folios are migrated in one go. Tools use
+ * /dev/ramslice.
  */
 
 #include <linux/dcache.h>
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
 #include "internal.h"
+#include "buffer.h"
 #include "request.h"
 #include "place.h"
 
@@ -89,6 +91,13 @@ static int verify_show(struct seq_file *m, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(verify);
 
+static int buffers_show(struct seq_file *m, void *unused)
+{
+	ramslice_list_buffers(m);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(buffers);
+
 int __init ramslice_debugfs_init(void)
 {
 	struct dentry *root = debugfs_create_dir("ramslice", NULL);
@@ -97,6 +106,7 @@ int __init ramslice_debugfs_init(void)
 
 	debugfs_create_u32("migrate_batch", 0600, root, &ramslice_migrate_batch);
 	debugfs_create_file("verify", 0400, root, NULL, &verify_fops);
+	debugfs_create_file("buffers", 0400, root, NULL, &buffers_fops);
 
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
 		struct dentry *node, *dir;

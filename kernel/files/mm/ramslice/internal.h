@@ -32,6 +32,9 @@
  *   demand.c    what mm asks when memory runs low
  *   hugetlb.c   pages of the hugetlb pool: migrated or replaced
  *   contig.c    ranges that are free, for contiguous allocations
+ *   ranges.c    what pageblocks cost as part of a buffer, and the cheapest range
+ *   buffer.c    large contiguous buffers for drivers
+ *   heap.c      the same for programs, as dma-bufs
  *   power.c     power drivers
  *   driver_call.c
  *               calls of those that sleep
@@ -44,6 +47,7 @@
  *   debugfs.c, sysfs.c, chardev.c   the interfaces
  *
  * Locks, outermost first:
+ *   ramslice_buffer_mutex	one buffer at a time is made
  *   ramslice_mutex	one request that empties slices at a time; geometry;
  *			power driver registration
  *   ramslice_table_sem	the table of slices and the geometry stay while read

@@ -444,6 +444,8 @@ static void ramslice_finish_emptying(struct ramslice_run *run, u32 id,
  * @run: the request; its target search has been set up
  * @id: the slice, found to be reclaimable and worth its price
  *
+ * With @stays_on of the request, it stays online, empty for a moment.
+ *
  * Context: ramslice_mutex held. May sleep.
  * Return: 0, or with @run->reason set and the slice online: -EBUSY if a page
  * stays, -ENOSPC if destinations are full, -EAGAIN if memory was wanted
@@ -483,7 +485,7 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 		goto undo;
 	}
 	err = ramslice_check_run(run);
-	if (err)
+	if (err || run->params->stays_on)
 		goto undo;
 
 	err = ramslice_take(run, id);

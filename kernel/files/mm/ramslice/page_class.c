@@ -12,6 +12,7 @@
 #include <linux/swap.h>
 #include "../internal.h"
 #include "internal.h"
+#include "buffer.h"
 
 /*
  * Is it memory that another owner keeps from the allocator: a balloon,
@@ -43,7 +44,8 @@ static enum ramslice_reason ramslice_page_blocks(struct page *page)
 	/* Anonymous, page cache or movable: isolated just now */
 	if (READ_ONCE(page->mapping))
 		return RAMSLICE_REASON_NONE;
-	return RAMSLICE_REASON_UNMOVABLE;
+	return ramslice_in_buffer(page_to_pfn(page)) ?
+	       RAMSLICE_REASON_BUFFER : RAMSLICE_REASON_UNMOVABLE;
 }
 
 /* Memory that only its owner may touch (memfd_secret). */

@@ -111,6 +111,7 @@ void ramslice_target_free(struct folio *dst, unsigned long private);
  * @ignore_backoff: slices that failed lately count like any other
  * @dry_run: nothing changes
  * @hold: slices that go offline are held, or held ones wake
+ * @stays_on: a slice is emptied and stays on, its free pages in the allocator
  */
 struct ramslice_params {
 	u32 op;
@@ -125,6 +126,7 @@ struct ramslice_params {
 	bool ignore_backoff;
 	bool dry_run;
 	bool hold;
+	bool stays_on;
 };
 
 /**

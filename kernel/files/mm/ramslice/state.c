@@ -65,6 +65,8 @@ static const char * const ramslice_reason_names[RAMSLICE_NR_REASONS] = {
 	[RAMSLICE_REASON_STATE]		  = "state",
 	[RAMSLICE_REASON_POWER]		  = "power",
 	[RAMSLICE_REASON_MIGRATION]	  = "migration",
+	[RAMSLICE_REASON_BUFFER]	  = "buffer",
+	[RAMSLICE_REASON_OVER_LIMIT]	  = "over-limit",
 };
 
 const char *ramslice_state_name(enum ramslice_state state)

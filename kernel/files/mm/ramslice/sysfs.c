@@ -8,6 +8,7 @@
 #include <linux/kobject.h>
 #include <linux/sysfs.h>
 #include "internal.h"
+#include "buffer.h"
 #include "request.h"
 #include "place.h"
 #include "cold.h"
@@ -276,6 +277,64 @@ static const struct attribute_group ramslice_refault_group = {
 	.attrs = ramslice_refault_attrs,
 };
 
+static ssize_t nr_show(struct kobject *kobj, struct kobj_attribute *attr,
+		       char *buf)
+{
+	struct ramslice_buffer_stats stats;
+
+	ramslice_read_buffer_stats(&stats);
+	return sysfs_emit(buf, "%lu\n", stats.nr);
+}
+
+static struct kobj_attribute nr_attr = __ATTR_RO(nr);
+
+static ssize_t bytes_show(struct kobject *kobj, struct kobj_attribute *attr,
+			  char *buf)
+{
+	struct ramslice_buffer_stats stats;
+
+	ramslice_read_buffer_stats(&stats);
+	return sysfs_emit(buf, "%llu\n", (u64)PFN_PHYS(stats.nr_pages));
+}
+
+static struct kobj_attribute bytes_attr = __ATTR_RO(bytes);
+
+static ssize_t nr_refused_show(struct kobject *kobj,
+			       struct kobj_attribute *attr, char *buf)
+{
+	struct ramslice_buffer_stats stats;
+
+	ramslice_read_buffer_stats(&stats);
+	return sysfs_emit(buf, "%lu\n", stats.nr_refused);
+}
+
+static struct kobj_attribute nr_refused_attr = __ATTR_RO(nr_refused);
+
+static ssize_t last_refusal_show(struct kobject *kobj,
+				 struct kobj_attribute *attr, char *buf)
+{
+	struct ramslice_buffer_stats stats;
+
+	ramslice_read_buffer_stats(&stats);
+	return sysfs_emit(buf, "%s\n",
+			  ramslice_reason_name(stats.last_reason));
+}
+
+static struct kobj_attribute last_refusal_attr = __ATTR_RO(last_refusal);
+
+static struct attribute *ramslice_buffer_attrs[] = {
+	&nr_attr.attr,
+	&bytes_attr.attr,
+	&nr_refused_attr.attr,
+	&last_refusal_attr.attr,
+	NULL
+};
+
+static const struct attribute_group ramslice_buffer_group = {
+	.name = "buffers",
+	.attrs = ramslice_buffer_attrs,
+};
+
 static struct attribute *ramslice_off_attrs[] = {
 	&enabled_attr.attr,
 	NULL
@@ -299,5 +358,6 @@ int __init ramslice_sysfs_init(void)
 	err = err ?: sysfs_create_group(kobj, &ramslice_price_group);
 	err = err ?: sysfs_create_group(kobj, &ramslice_place_group);
 	err = err ?: sysfs_create_group(kobj, &ramslice_refault_group);
+	err = err ?: sysfs_create_group(kobj, &ramslice_buffer_group);
 	return err ?: ramslice_cold_init(kobj);
 }

@@ -44,7 +44,9 @@
 		{ RAMSLICE_REASON_SIGNAL, "signal" }, \
 		{ RAMSLICE_REASON_STATE, "state" }, \
 		{ RAMSLICE_REASON_POWER, "power" }, \
-		{ RAMSLICE_REASON_MIGRATION, "migration" })
+		{ RAMSLICE_REASON_MIGRATION, "migration" }, \
+		{ RAMSLICE_REASON_BUFFER, "buffer" }, \
+		{ RAMSLICE_REASON_OVER_LIMIT, "over-limit" })
 
 #define show_ramslice_op(op)					\
 	__print_symbolic(op,					\

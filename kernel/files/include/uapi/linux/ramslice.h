@@ -60,6 +60,8 @@ enum ramslice_reason {
 	RAMSLICE_REASON_STATE		= 24, /* the slice is not in the state this needs */
 	RAMSLICE_REASON_POWER		= 25, /* the power driver refused */
 	RAMSLICE_REASON_MIGRATION	= 26, /* pages that should have moved did not */
+	RAMSLICE_REASON_BUFFER		= 27, /* it holds a part of a contiguous buffer */
+	RAMSLICE_REASON_OVER_LIMIT	= 28, /* a control group may not have a buffer */
 	RAMSLICE_NR_REASONS,
 };
 

@@ -26,7 +26,7 @@ REASONS = [
     "none", "hole", "zone-end", "boot", "quarantined", "slab", "pagetable", "pinned",
     "writeback", "hugetlb", "gigantic", "cma", "highatomic", "hwpoison", "foreign-offline",
     "isolated", "unmovable", "no-room", "over-budget", "awake-reserve", "backoff", "pressure",
-    "deadline", "signal", "state", "power", "migration",
+    "deadline", "signal", "state", "power", "migration", "buffer", "over-limit",
 ]
 COUNTERS = [
     "free", "lru_anon", "lru_file", "anon_mapped", "file_mapped", "file", "shmem", "dirty",

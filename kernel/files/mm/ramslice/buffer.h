@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Large contiguous buffers: what the pageblocks of a zone cost as part of one,
+ * and which are part of one.
+ */
+#ifndef __MM_RAMSLICE_BUFFER_H
+#define __MM_RAMSLICE_BUFFER_H
+
+#include <linux/ramslice_buffer.h>
+#include "internal.h"
+
+/* --- ranges.c --- */
+/**
+ * struct ramslice_range_block - a pageblock as part of a buffer
+ * @price: what it costs, in the unit of prices
+ * @reason: why it cannot be had, or RAMSLICE_REASON_NONE
+ */
+struct ramslice_range_block {
+	u64 price;
+	u8 reason;
+};
+
+/**
+ * struct ramslice_ranges - the pageblocks of a zone, to choose ranges from
+ * @first: number of the first pageblock
+ * @nr: pageblocks
+ * @block: each of them
+ */
+struct ramslice_ranges {
+	unsigned long first;
+	unsigned long nr;
+	struct ramslice_range_block *block;
+};
+
+/**
+ * struct ramslice_range - pageblocks in a row
+ * @pfn: the first page frame; 0 if there is no such range
+ * @price: what it costs, in the unit of prices
+ * @nr_blocked: pageblocks that cannot be had
+ * @reason: why one of them cannot
+ */
+struct ramslice_range {
+	unsigned long pfn;
+	u64 price;
+	unsigned long nr_blocked;
+	enum ramslice_reason reason;
+};
+
+int ramslice_ranges_begin(struct ramslice_ranges *r, struct zone *zone,
+			  unsigned long nr_pages);
+struct ramslice_range ramslice_ranges_cheapest(const struct ramslice_ranges *r,
+					       unsigned long nr_blocks,
+					       unsigned long align_blocks,
+					       unsigned long end_block);
+void ramslice_ranges_drop(struct ramslice_ranges *r, unsigned long pfn,
+			  unsigned long nr_blocks);
+void ramslice_ranges_end(struct ramslice_ranges *r);
+
+/* --- buffer.c --- */
+/**
+ * struct ramslice_buffer_stats - the books of buffers
+ * @nr: buffers that exist
+ * @nr_pages: their pages
+ * @nr_refused: requests that failed
+ * @last_reason: why the last of these did
+ */
+struct ramslice_buffer_stats {
+	unsigned long nr;
+	unsigned long nr_pages;
+	unsigned long nr_refused;
+	enum ramslice_reason last_reason;
+};
+
+#ifdef CONFIG_CONTIG_ALLOC
+bool ramslice_in_buffer(unsigned long pfn);
+void ramslice_read_buffer_stats(struct ramslice_buffer_stats *stats);
+void ramslice_list_buffers(struct seq_file *m);
+#else
+static inline bool ramslice_in_buffer(unsigned long pfn)
+{
+	return false;
+}
+
+static inline void
+ramslice_read_buffer_stats(struct ramslice_buffer_stats *stats)
+{
+	*stats = (struct ramslice_buffer_stats) {};
+}
+
+static inline void ramslice_list_buffers(struct seq_file *m)
+{
+}
+#endif
+
+#endif /* __MM_RAMSLICE_BUFFER_H */
