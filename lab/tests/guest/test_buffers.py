@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Contiguous buffers of the dma-heap: made of slices, zeroed, charged, and given back."""
 
+import contextlib
 import errno
+import mmap
 import os
 import signal
 import struct
@@ -10,7 +12,7 @@ from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.dma_heap import Buffer, books, listed, physical
 from ramlab.guest.harness import MIB, PAGE, Child, Memory, check_contents
-from ramlab.guest.pinned_memory import Group
+from ramlab.guest.pinned_memory import HUGE, Group, PatternedMemory, Ring
 from ramlab.guest.workload import Load
 from ramlab.pytest_vm import vm
 
@@ -127,14 +129,26 @@ class Buffers(harness.RamsliceTest):
             self.assertTrue(harness.until(lambda: group.number("memory.current") < 8 * MIB, 20))
 
     def test_what_cannot_be_had_is_refused_and_wakes_nothing(self):
-        harness.compact(self.device)
-        before = self.offline()
-        # More than any zone has
-        self.assertEqual(self.refused(2900 * MIB), "hole")
-        # More than can be emptied: boot memory is in the way
-        why = self.refused(2000 * MIB)
-        self.assertNotIn(why, ("none", "hole"))
-        self.assertEqual(self.offline(), before)
+        """A page that is pinned in every 256 MiB, and slices that are off between."""
+        with contextlib.ExitStack() as stack:
+            memory = stack.enter_context(PatternedMemory(2200, huge=True, fill=False))
+            for page in range(0, memory.nr, HUGE // PAGE):
+                memory.map[page * PAGE] = 1
+            pinned = {}
+            for page, pfn in enumerate(memory.pfns()):
+                if pfn is not None:
+                    pinned.setdefault(pfn * PAGE // (4 * SIZE), page)
+            for page in pinned.values():
+                stack.callback(Ring(memory, page).release)
+            self.assertGreaterEqual(len(pinned), 8)
+            memory.map.madvise(mmap.MADV_DONTNEED)
+            harness.compact(self.device)
+            before = self.offline()
+            self.assertGreater(len(before), 10)
+            events = self.device.info().event_seq
+            self.assertNotIn(self.refused(16 * SIZE), ("none", "over-limit"))
+            self.assertEqual(self.offline(), before)
+            self.assertEqual(self.device.info().event_seq, events)
 
     def test_with_memory_in_use_it_is_refused_and_no_process_is_killed(self):
         free = dev.meminfo("MemAvailable") // 1024
