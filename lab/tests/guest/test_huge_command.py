@@ -54,6 +54,28 @@ class Huge(harness.RamsliceTest):
         back = huge("--size", "1G", "--give-back", 1)
         self.assertEqual((back["got"], back["total"]), (1, 0))
 
+    def test_slices_that_are_off_become_pages_by_the_plain_way(self):
+        # Memory in use in every range: a page would be of one that is free, and wake nothing
+        load = Load("anon", 2500).wait_ready()
+        self.addCleanup(load.kill)
+        slice_bytes = self.device.info().slice_bytes
+        nr = GIB // slice_bytes
+        for one in huge("--size", "1G", "--count", 50, "--dry-run", status=1)["ranges"]:
+            first = one["address"] // slice_bytes
+            if all(self.device.request("offline", id=number, flags=dev.IGNORE_BACKOFF).nr_done
+                   for number in range(first, first + nr)):
+                break
+            # A page of the kernel's stays that was not known of
+            harness.wake(self.device)
+        self.assertEqual(self.offline(), set(range(first, first + nr)))
+        before = self.device.info().event_seq
+        dev.write(POOL, 1)
+        self.assertEqual(dev.read(POOL), "1")
+        self.assertEqual(self.offline(), set())
+        # Each of them woke, and no other changed its state
+        self.assertLessEqual(self.device.info().event_seq - before, 2 * nr)
+        load.end()
+
     def test_a_dry_run_changes_nothing(self):
         before = self.device.info().event_seq
         done = huge("--size", "1G", "--count", 1, "--dry-run")
