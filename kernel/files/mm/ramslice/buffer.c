@@ -22,10 +22,8 @@
 #include <linux/export.h>
 #include <linux/gfp.h>
 #include <linux/log2.h>
-#include <linux/memcontrol.h>
 #include <linux/sched/signal.h>
 #include <linux/seq_file.h>
-#include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/xarray.h>
 #include "../internal.h"
@@ -33,16 +31,15 @@
 #include "buffer.h"
 #include "request.h"
 
-/* Ranges of a zone that are tried. */
+/* Ranges of a zone that are tried, and for how long in all. */
 #define MAX_TRIES	16
+#define TRY_TIME	(30 * HZ)
 /* A request that empties slices is given so long to end. */
 #define INTERRUPT_TIME	(10 * HZ)
 /* Emptying one slice for a buffer takes no longer. */
 #define CLEAR_TIME	(10 * HZ)
 /* Slices that were off go off again so long after, unless they are taken again. */
 #define REST_DELAY	HZ
-/* The books of a control group count no more than this in one go. */
-#define CHARGE_BYTES	((size_t)SZ_1G)
 
 /**
  * struct ramslice_buffer - a buffer
@@ -54,7 +51,8 @@
  * @slice_bytes: the size of a slice when it was made
  * @first_id: the first slice that it has a part of
  * @nr_ids: slices from there on
- * @was_off: those of them that were off; NULL if none was
+ * @was_off: those of them that were off
+ * @nr_requests: slices of the zone that requests had woken until then
  * @rest_work: switches these off again
  */
 struct ramslice_buffer {
@@ -67,6 +65,7 @@ struct ramslice_buffer {
 	u32 first_id;
 	u32 nr_ids;
 	unsigned long *was_off;
+	u64 nr_requests;
 	struct delayed_work rest_work;
 };
 
@@ -164,54 +163,6 @@ static void ramslice_mark_blocks(struct ramslice_buffer *b)
 			 GFP_NOWAIT);
 }
 
-/* --- charges ----------------------------------------------------------------- */
-
-#ifdef CONFIG_MEMCG
-static void ramslice_uncharge(struct obj_cgroup *objcg, size_t bytes)
-{
-	while (bytes) {
-		size_t part = min(bytes, CHARGE_BYTES);
-
-		obj_cgroup_uncharge(objcg, part);
-		bytes -= part;
-	}
-	obj_cgroup_put(objcg);
-}
-
-/* Charges the caller's group, without killing any process for it. */
-static int ramslice_charge(size_t bytes, gfp_t gfp, struct obj_cgroup **charged)
-{
-	struct obj_cgroup *objcg = get_obj_cgroup_from_current();
-	size_t done = 0;
-
-	*charged = NULL;
-	if (!objcg)
-		return 0;
-	gfp = (gfp & GFP_KERNEL) | __GFP_RETRY_MAYFAIL | __GFP_NOWARN;
-	while (done < bytes) {
-		size_t part = min(bytes - done, CHARGE_BYTES);
-
-		if (obj_cgroup_charge(objcg, gfp, part)) {
-			ramslice_uncharge(objcg, done);
-			return -ENOMEM;
-		}
-		done += part;
-	}
-	*charged = objcg;
-	return 0;
-}
-#else
-static void ramslice_uncharge(struct obj_cgroup *objcg, size_t bytes)
-{
-}
-
-static int ramslice_charge(size_t bytes, gfp_t gfp, struct obj_cgroup **charged)
-{
-	*charged = NULL;
-	return 0;
-}
-#endif
-
 /* --- switching slices off again ----------------------------------------------- */
 
 /* Switches slices off that are empty. Under ramslice_mutex; may sleep. */
@@ -247,6 +198,12 @@ static void ramslice_switch_off(const struct ramslice_buffer *b)
 	}
 }
 
+/* Slices that requests have woken in a page frame's zone. */
+static u64 ramslice_nr_requests(unsigned long pfn)
+{
+	return READ_ONCE(ramslice_zone_of(page_zone(pfn_to_page(pfn)))->stats.online_request);
+}
+
 static void ramslice_forget_buffer(struct ramslice_buffer *b)
 {
 	bitmap_free(b->was_off);
@@ -260,7 +217,9 @@ static void ramslice_rest_again(struct work_struct *work)
 						 rest_work);
 
 	if (!ramslice_begin_emptying()) {
-		ramslice_switch_off(b);
+		/* Slices were woken for good meanwhile: so may these be */
+		if (ramslice_nr_requests(b->pfn) == b->nr_requests)
+			ramslice_switch_off(b);
 		ramslice_end_emptying();
 	} else if (!ramslice_inhibited()) {
 		queue_delayed_work(system_unbound_wq, &b->rest_work, REST_DELAY);
@@ -279,6 +238,7 @@ static int ramslice_note_off(struct ramslice_buffer *b, unsigned long pfn)
 
 	bitmap_free(b->was_off);
 	b->slice_bytes = ramslice_slice_bytes();
+	b->nr_requests = ramslice_nr_requests(pfn);
 	b->first_id = ramslice_geom_slice(&ramslice_geom, pfn);
 	b->nr_ids = ramslice_geom_slice(&ramslice_geom, last) - b->first_id + 1;
 	b->was_off = bitmap_zalloc(b->nr_ids, GFP_KERNEL);
@@ -308,7 +268,7 @@ static bool ramslice_slice_within(u32 id, unsigned long pfn, unsigned long end)
 
 /*
  * Empties slices that lie in the range as a whole, and leaves them on. Where there
- * is no room, that is for alloc_contig_range() to wake. Under ramslice_mutex.
+ * is no room, alloc_contig_range() has some woken. Under ramslice_mutex.
  */
 static enum ramslice_reason ramslice_clear_slices(const struct ramslice_buffer *b,
 						  unsigned long pfn)
@@ -337,7 +297,8 @@ static enum ramslice_reason ramslice_clear_slices(const struct ramslice_buffer *
 		reason = ramslice_offline_one(&params, &outcome);
 		if (reason != RAMSLICE_REASON_NONE &&
 		    reason != RAMSLICE_REASON_NO_ROOM &&
-		    reason != RAMSLICE_REASON_AWAKE_RESERVE)
+		    reason != RAMSLICE_REASON_AWAKE_RESERVE &&
+		    reason != RAMSLICE_REASON_PRESSURE)
 			return reason;
 	}
 	return RAMSLICE_REASON_NONE;
@@ -399,6 +360,7 @@ static enum ramslice_reason ramslice_make_in_zone(struct ramslice_buffer *b,
 	unsigned long end = ramslice_end_of(want) >> pageblock_order;
 	enum ramslice_reason reason = RAMSLICE_REASON_NO_ROOM;
 	struct ramslice_zone *rz = ramslice_zone_of(zone);
+	unsigned long until = jiffies + TRY_TIME;
 	struct ramslice_range range;
 	struct ramslice_ranges r;
 	unsigned int tries;
@@ -430,7 +392,8 @@ static enum ramslice_reason ramslice_make_in_zone(struct ramslice_buffer *b,
 		}
 		reason = ramslice_take_range(b, range.pfn, want->gfp);
 		if (reason == RAMSLICE_REASON_NONE ||
-		    reason == RAMSLICE_REASON_SIGNAL)
+		    reason == RAMSLICE_REASON_SIGNAL ||
+		    time_after(jiffies, until))
 			break;
 		ramslice_ranges_drop(&r, range.pfn, nr_blocks);
 		cond_resched();

@@ -92,4 +92,23 @@ static inline void ramslice_list_buffers(struct seq_file *m)
 }
 #endif
 
+/* --- charge.c --- */
+struct obj_cgroup;
+
+#ifdef CONFIG_MEMCG
+int ramslice_charge(size_t bytes, gfp_t gfp, struct obj_cgroup **charged);
+void ramslice_uncharge(struct obj_cgroup *objcg, size_t bytes);
+#else
+static inline int ramslice_charge(size_t bytes, gfp_t gfp,
+				  struct obj_cgroup **charged)
+{
+	*charged = NULL;
+	return 0;
+}
+
+static inline void ramslice_uncharge(struct obj_cgroup *objcg, size_t bytes)
+{
+}
+#endif
+
 #endif /* __MM_RAMSLICE_BUFFER_H */

@@ -34,6 +34,7 @@
  *   contig.c    ranges that are free, for contiguous allocations
  *   ranges.c    what pageblocks cost as part of a buffer, and the cheapest range
  *   buffer.c    large contiguous buffers for drivers
+ *   charge.c    charges of these to memory control groups
  *   heap.c      the same for programs, as dma-bufs
  *   power.c     power drivers
  *   driver_call.c

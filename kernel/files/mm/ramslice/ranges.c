@@ -80,11 +80,16 @@ ramslice_look_at_block(const struct ramslice_prices *prices, struct zone *zone,
 	found.reason = ramslice_type_blocks(get_pageblock_migratetype(pfn_to_page(pfn)));
 	if (found.reason != RAMSLICE_REASON_NONE)
 		return found;
+	/* Known at once, before what the pageblock holds is read again */
+	if (ramslice_in_buffer(pfn)) {
+		found.reason = RAMSLICE_REASON_BUFFER;
+		return found;
+	}
 	if (ramslice_block_free(pfn)) {
 		if (!spares)
 			found.price = RAMSLICE_FREE_SCARCE;
 		else if (READ_ONCE(s->unreclaimable) ||
-			 data_race(s->nr_blocking))
+			 READ_ONCE(s->nr_blocking))
 			found.price = RAMSLICE_FREE_ON_ANYHOW;
 		else
 			found.price = RAMSLICE_FREE_AWAKE;
