@@ -7,6 +7,7 @@
 //! the kernel's structures is in [`uapi`], which a test compares with the C header; unsafe code is
 //! confined to [`sys`].
 
+mod buffers;
 mod cold_memory;
 mod cold_nodes;
 mod cold_preference;
@@ -23,6 +24,7 @@ mod replay;
 pub mod sys;
 mod whatif;
 
+pub use buffers::BufferBooks;
 pub use cold_memory::{ColdError, ColdMemory, ColdMode, ColdNode, ColdState};
 pub use cold_nodes::{ColdNodes, ColdPair, NodeMemory};
 pub use cold_preference::{ColdPreference, ColdSource, PreferenceError};

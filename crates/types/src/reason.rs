@@ -143,6 +143,11 @@ reasons! {
         "see the kernel log for the driver's message";
     26 Migration "migration" "pages that should have moved did not"
         "try again: something held on to them for the moment";
+    27 Buffer "buffer" "it holds a part of a contiguous buffer, which never moves"
+        "close the dma-buf, or stop the driver that has it; \
+         /sys/kernel/debug/ramslice/buffers lists them";
+    28 OverLimit "over-limit" "the control group's memory limit leaves no room for the buffer"
+        "raise memory.max of the group, or ask for less";
     // Given by stock kernels' memory blocks alone; the patched kernel has no such numbers.
     1000 NotGiven "not-given" "it holds memory that the allocator does not have yet"
         "nothing: the kernel hands it out once it is wanted (deferred_init, unaccepted memory)";

@@ -1,11 +1,13 @@
 //! `ramslice status`: the machine on one screen.
 
 use std::io::Write;
+use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::Result;
+use ramslice_backend::{BufferBooks, HugePagePools};
 use ramslice_types::{
-    Backend, ContentsDetail, MachineState, Reason, SliceContents, SliceRanges, SliceState,
+    Backend, Bytes, ContentsDetail, MachineState, Reason, SliceContents, SliceRanges, SliceState,
     SliceTotals,
 };
 use serde::Serialize;
@@ -104,6 +106,66 @@ struct StatusDocument {
     #[serde(flatten)]
     machine: MachineDocument,
     census: SliceTotals,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    takers: Option<MemoryTakers>,
+}
+
+/// Who has memory in one piece, beside slices that are off.
+#[derive(Debug, Serialize)]
+struct MemoryTakers {
+    /// Contiguous buffers; absent if the kernel has none to give.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    buffers: Option<BufferBooks>,
+    /// The pools of huge pages that are not empty.
+    huge_pages: Vec<HugeTaker>,
+}
+
+#[derive(Debug, Serialize)]
+struct HugeTaker {
+    page_bytes: Bytes,
+    total: u64,
+    /// In no use, and promised to no program: could be given back.
+    unused: u64,
+}
+
+impl MemoryTakers {
+    fn read(root: &Path) -> Result<Self> {
+        let pools = HugePagePools::under(root).read()?;
+        let taken = pools.iter().filter(|pool| pool.total > 0);
+        Ok(Self {
+            buffers: BufferBooks::read(root)?,
+            huge_pages: taken
+                .map(|pool| HugeTaker {
+                    page_bytes: pool.page,
+                    total: pool.total,
+                    unused: pool.unused(),
+                })
+                .collect(),
+        })
+    }
+
+    /// Absent if none has any, and none was refused.
+    fn line(&self) -> Option<String> {
+        let mut parts = Vec::new();
+        if let Some(books) = self.buffers.filter(|books| books.nr + books.nr_refused > 0) {
+            let plural = if books.nr == 1 { "" } else { "s" };
+            let mut words = format!("{} in {} buffer{plural}", books.bytes, books.nr);
+            if books.nr_refused > 0 {
+                words.push_str(&format!(
+                    " ({} refused, the last: {})",
+                    books.nr_refused, books.last_refusal
+                ));
+            }
+            parts.push(words);
+        }
+        for pool in &self.huge_pages {
+            parts.push(format!(
+                "{} huge pages of {} ({} unused)",
+                pool.total, pool.page_bytes, pool.unused
+            ));
+        }
+        (!parts.is_empty()).then(|| format!("in one piece: {}", parts.join(", ")))
+    }
 }
 
 /// A [`MachineState`] without its `schema_version`, which heads the document already.
@@ -130,6 +192,10 @@ pub fn run(args: &StatusArgs, context: &CommandContext, out: &mut dyn Write) -> 
         machine.contents = contents(&*backend, &machine, which)?;
     }
     let census = SliceTotals::of(&machine.snapshot.slices, machine.info.slice_pages());
+    let takers = match context.source_path() {
+        Some(_) => None,
+        None => Some(MemoryTakers::read(Path::new("/"))?),
+    };
     if context.json() {
         let machine = MachineDocument {
             offline_ratio: machine.info.offline_ratio(),
@@ -139,11 +205,14 @@ pub fn run(args: &StatusArgs, context: &CommandContext, out: &mut dyn Write) -> 
             snapshot: machine.snapshot,
             contents: machine.contents,
         };
-        write_json(out, "status", StatusDocument { machine, census })?;
+        write_json(out, "status", StatusDocument { machine, census, takers })?;
         return Ok(ExitStatus::Ok);
     }
     let screen = &context.screen;
     for line in summary(&machine, &census, screen) {
+        writeln!(out, "{line}")?;
+    }
+    for line in takers.iter().filter_map(MemoryTakers::line) {
         writeln!(out, "{line}")?;
     }
     writeln!(out)?;
@@ -261,4 +330,35 @@ pub(crate) fn zone_table(machine: &MachineState) -> TextTable {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_and_pools_are_named_with_what_could_be_given_back() {
+        let takers = MemoryTakers {
+            buffers: Some(BufferBooks {
+                nr: 2,
+                bytes: Bytes(128 << 20),
+                nr_refused: 3,
+                last_refusal: Reason::OverLimit,
+            }),
+            huge_pages: vec![HugeTaker { page_bytes: Bytes(1 << 30), total: 4, unused: 1 }],
+        };
+        assert_eq!(
+            takers.line().unwrap(),
+            "in one piece: 128 MiB in 2 buffers (3 refused, the last: over-limit), \
+             4 huge pages of 1 GiB (1 unused)"
+        );
+    }
+
+    #[test]
+    fn without_any_there_is_no_line() {
+        let none =
+            BufferBooks { nr: 0, bytes: Bytes(0), nr_refused: 0, last_refusal: Reason::None };
+        let takers = MemoryTakers { buffers: Some(none), huge_pages: Vec::new() };
+        assert_eq!(takers.line(), None);
+    }
 }

@@ -172,6 +172,11 @@ fn clause(reason: Reason, pages: u64, what: &str) -> String {
             format!("the allocator has to get {pages} that it does not have yet, and free them")
         }
         Reason::Unmovable => format!("{pages} of {what} {have} to be freed by the kernel"),
+        Reason::Buffer => {
+            format!(
+                "{pages} of a contiguous buffer {have} to be given back by its program or driver"
+            )
+        }
         other => format!("{pages} of {what} {have} to go ({other}: {})", other.sentence()),
     }
 }
@@ -192,7 +197,7 @@ mod tests {
     #[test]
     fn every_reason_that_pages_can_have_has_a_clause_of_its_own() {
         let of_pages = Reason::ALL.iter().take_while(|reason| **reason != Reason::NoRoom);
-        for &reason in of_pages.chain(&[Reason::NotGiven]) {
+        for &reason in of_pages.chain(&[Reason::NotGiven, Reason::Buffer]) {
             if reason == Reason::Quarantined {
                 continue;
             }
