@@ -291,14 +291,18 @@ void ramslice_run_begin(struct ramslice_run *run, struct ramslice_zone *rz,
 		ramslice_cache_protect();
 	ramslice_target_init(&run->target, rz, reserve, params->cache,
 			     &run->work);
+	ramslice_bites_init(run);
 }
 
 /* Gives back unused destinations and adds up what was done. */
 void ramslice_run_end(struct ramslice_run *run)
 {
 	ramslice_target_release(&run->target);
+	ramslice_bites_end(run);
 	ramslice_add_work(&run->outcome->work, &run->work);
 	spin_lock_irq(&ramslice_lock);
 	ramslice_add_work(&run->rz->stats.work, &run->work);
+	run->rz->stats.longest_bite_ns = max(run->rz->stats.longest_bite_ns,
+					     run->longest_bite_ns);
 	spin_unlock_irq(&ramslice_lock);
 }

@@ -19,6 +19,8 @@
 #define MAX_MISSES	16
 /* So much time goes into reading what changed before slices are put in order. */
 #define REREAD_NS	(10 * NSEC_PER_MSEC)
+/* For one slice, where only destinations are to be put in order: less. */
+#define REREAD_ONE_NS	(NSEC_PER_MSEC / 4)
 
 /* Walks the candidate at the front and puts it where its price belongs. */
 static bool ramslice_settle_front(struct ramslice_reserve *r, u32 front,
@@ -239,7 +241,7 @@ enum ramslice_reason ramslice_offline_one(const struct ramslice_params *params,
 
 	lru_add_drain_all();
 	drain_all_pages(rz->zone);
-	ramslice_scan_zone(rz, RAMSLICE_ANY_AGE, REREAD_NS,
+	ramslice_scan_zone(rz, RAMSLICE_ANY_AGE, REREAD_ONE_NS,
 			   params->deadline);
 	if (ramslice_reserve_build(&reserve, rz, params->cache, false))
 		return RAMSLICE_REASON_PRESSURE;

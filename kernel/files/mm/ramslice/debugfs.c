@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What debugfs has for tests: statistics of each zone, the recount of free
- * pages, where buffers are, and how many folios are migrated in one go. Tools use
- * /dev/ramslice.
+ * pages, where buffers are, how many folios are migrated in one go, how long that
+ * may take, and the pause after it. Tools use /dev/ramslice.
  */
 
 #include <linux/dcache.h>
@@ -36,6 +36,8 @@ static int stats_show(struct seq_file *m, void *unused)
 	seq_printf(m, "target_cache %llu\n", st.work.target_cache);
 	seq_printf(m, "price_predicted %llu\n", st.price_predicted);
 	seq_printf(m, "price_measured %llu\n", st.price_measured);
+	seq_printf(m, "longest_bite_us %llu\n",
+		   DIV_ROUND_UP_ULL(st.longest_bite_ns, NSEC_PER_USEC));
 	return 0;
 }
 
@@ -105,6 +107,8 @@ int __init ramslice_debugfs_init(void)
 	unsigned int i;
 
 	debugfs_create_u32("migrate_batch", 0600, root, &ramslice_migrate_batch);
+	debugfs_create_u32("bite_us", 0600, root, &ramslice_bite_us);
+	debugfs_create_u32("pause_us", 0600, root, &ramslice_pause_us);
 	debugfs_create_file("verify", 0400, root, NULL, &verify_fops);
 	debugfs_create_file("buffers", 0400, root, NULL, &buffers_fops);
 

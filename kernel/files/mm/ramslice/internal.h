@@ -20,6 +20,7 @@
  *   reserve.c   destinations, dearest first
  *   target.c    page frames of destinations (Algorithm 3.2)
  *   offline.c   emptying one slice (Algorithm 3.1)
+ *   migrate.c   its pages on their way, a bite at a time
  *   attempt.c   one slice: checks it against room, budget and reserve, and
  *               empties it
  *   compact.c   which slices to empty: one, or many within a budget
@@ -179,6 +180,7 @@ struct ramslice_stats {
 	u64 aborted_pressure;
 	u64 price_predicted;
 	u64 price_measured;
+	u64 longest_bite_ns;
 };
 
 /**

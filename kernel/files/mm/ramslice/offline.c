@@ -21,12 +21,6 @@
 #include "request.h"
 #include "place.h"
 
-/*
- * Folios to migrate in one go, so that TLB flushes are shared. A task that needs
- * one of them waits for those before it: a quarter of migrate_pages()'s own
- * limit costs hardly more flushes, and makes that wait short. In debugfs.
- */
-u32 ramslice_migrate_batch = 128;
 /* Walks over a slice before giving up on pages that stay. */
 #define MAX_PASSES	8
 
@@ -158,26 +152,8 @@ undo:
 	return -EBUSY;
 }
 
-/* Sends a list on its way; what does not move goes back where it was. */
-static void ramslice_migrate(struct ramslice_run *run, struct list_head *list,
-			     unsigned long nr_pages)
-{
-	unsigned int moved = 0;
-
-	if (list_empty(list))
-		return;
-	/* Light: waiting for I/O here would ignore deadline and signals */
-	if (migrate_pages(list, ramslice_target_alloc, ramslice_target_free,
-			  (unsigned long)&run->target, MIGRATE_SYNC_LIGHT,
-			  MR_CONTIG_RANGE, &moved))
-		putback_movable_pages(list);
-	run->work.pages_migrated += moved;
-	if (moved < nr_pages)
-		run->work.pages_failed += nr_pages - moved;
-}
-
 /*
- * One walk: drops what can be dropped and migrates the rest in batches.
+ * One walk: drops what can be dropped and migrates the rest in bites.
  * Returns 0 even if pages stay: the next walk meets them again.
  */
 static int ramslice_clear_pass(struct ramslice_run *run, u32 id)
@@ -240,6 +216,11 @@ static int ramslice_clear_pass(struct ramslice_run *run, u32 id)
 			if (folio_test_lru(folio) &&
 			    ramslice_drop_folio(folio, run->target.cache)) {
 				run->work.pages_dropped += nr;
+			} else if (ramslice_add_to_run(run, folio)) {
+				nr_pages++;
+				nr_folios++;
+				/* With the reference */
+				goto batch;
 			} else if (isolate_folio_to_list(folio, &list)) {
 				if (run->target.cache == RAMSLICE_CACHE_AUTO)
 					ramslice_age_folio(folio);
@@ -248,9 +229,10 @@ static int ramslice_clear_pass(struct ramslice_run *run, u32 id)
 			}
 			folio_put(folio);
 			pfn += nr - 1;
-
-			if (nr_folios >= READ_ONCE(ramslice_migrate_batch)) {
-				ramslice_migrate(run, &list, nr_pages);
+batch:
+			if (nr_folios >= run->bite_folios) {
+				ramslice_migrate(run, &list, nr_pages,
+						 nr_folios);
 				nr_pages = 0;
 				nr_folios = 0;
 				err = ramslice_check_run(run);
@@ -268,10 +250,11 @@ static int ramslice_clear_pass(struct ramslice_run *run, u32 id)
 			goto out;
 		cond_resched();
 	}
-	ramslice_migrate(run, &list, nr_pages);
+	ramslice_migrate(run, &list, nr_pages, nr_folios);
 	return 0;
 
 out:
+	ramslice_forget_runs(run);
 	if (!list_empty(&list))
 		putback_movable_pages(&list);
 	return err;

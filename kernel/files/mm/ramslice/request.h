@@ -169,6 +169,9 @@ bool ramslice_interrupt_request(void);
  * @outcome: what has become of it so far
  * @rz: zone it works on at the moment
  * @target: destinations
+ * @anon: pages to be moved by runs, or NULL
+ * @bite_folios: what is migrated in one go
+ * @longest_bite_ns: what that took at most
  * @work: what it has done so far
  * @dry_moved: dry run: page frames of destinations already spoken for
  * @dry_offline: dry run: page frames that would be offline by now
@@ -180,6 +183,9 @@ struct ramslice_run {
 	struct ramslice_outcome *outcome;
 	struct ramslice_zone *rz;
 	struct ramslice_target target;
+	struct migrate_run *anon;
+	u32 bite_folios;
+	u64 longest_bite_ns;
 	struct ramslice_work work;
 	u64 dry_moved;
 	u64 dry_offline;
@@ -187,9 +193,19 @@ struct ramslice_run {
 	enum ramslice_reason reason;
 };
 
-extern u32 ramslice_migrate_batch;
-
 int ramslice_offline_slice(struct ramslice_run *run, u32 id);
+
+/* --- migrate.c --- */
+extern u32 ramslice_migrate_batch;
+extern u32 ramslice_bite_us;
+extern u32 ramslice_pause_us;
+
+void ramslice_bites_init(struct ramslice_run *run);
+void ramslice_bites_end(struct ramslice_run *run);
+bool ramslice_add_to_run(struct ramslice_run *run, struct folio *folio);
+void ramslice_forget_runs(struct ramslice_run *run);
+void ramslice_migrate(struct ramslice_run *run, struct list_head *list,
+		      unsigned long nr_pages, unsigned int nr_folios);
 
 /* --- attempt.c --- */
 void ramslice_run_begin(struct ramslice_run *run, struct ramslice_zone *rz,
