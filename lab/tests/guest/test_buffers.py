@@ -33,7 +33,7 @@ def hold(size, group=None):
     yield 0
 
 
-@vm(mem="3G", append="ramslice=64M")
+@vm(kernel=["plain", "debug"], slow="debug", mem="3G", append="ramslice=64M")
 class Buffers(harness.RamsliceTest):
     def setUp(self):
         super().setUp()
@@ -96,6 +96,8 @@ class Buffers(harness.RamsliceTest):
             (address, _, _), = listed()
             within = set(range(self.slice_of(address), self.slice_of(address + size)))
             self.assertTrue(within & before)
+            # It does not begin in the midst of one, and keep on one more
+            self.assertLessEqual(len(within & before), size // SIZE)
             # No other slice woke, but for those that the reserve of free memory needs
             self.assertLessEqual(len(before - self.offline() - within), 2)
         off = harness.until(lambda: within & before <= self.offline(), 60)

@@ -14,21 +14,27 @@
  * struct ramslice_range_block - a pageblock as part of a buffer
  * @price: what it costs, in the unit of prices
  * @reason: why it cannot be had, or RAMSLICE_REASON_NONE
+ * @sleeps: its slice is off, or could be without the buffer
+ * @opens: it is the first pageblock of such a slice
  */
 struct ramslice_range_block {
 	u64 price;
 	u8 reason;
+	bool sleeps;
+	bool opens;
 };
 
 /**
  * struct ramslice_ranges - the pageblocks of a zone, to choose ranges from
  * @first: number of the first pageblock
  * @nr: pageblocks
+ * @slice_price: what it costs to keep a slice on, that of emptying it again
  * @block: each of them
  */
 struct ramslice_ranges {
 	unsigned long first;
 	unsigned long nr;
+	u64 slice_price;
 	struct ramslice_range_block *block;
 };
 
@@ -36,12 +42,14 @@ struct ramslice_ranges {
  * struct ramslice_range - pageblocks in a row
  * @pfn: the first page frame; 0 if there is no such range
  * @price: what it costs, in the unit of prices
+ * @nr_opened: first pageblocks of slices that it keeps on
  * @nr_blocked: pageblocks that cannot be had
  * @reason: why one of them cannot
  */
 struct ramslice_range {
 	unsigned long pfn;
 	u64 price;
+	unsigned long nr_opened;
 	unsigned long nr_blocked;
 	enum ramslice_reason reason;
 };

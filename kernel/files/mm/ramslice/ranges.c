@@ -51,6 +51,14 @@ static bool ramslice_whole_block(const struct zone *zone, unsigned long pfn)
 	       page_zone(pfn_to_page(last)) == zone;
 }
 
+/* Is it the first pageblock of its slice? Under ramslice_mutex. */
+static bool ramslice_opens_slice(unsigned long block)
+{
+	return ramslice_geom_slice(&ramslice_geom, block << pageblock_order) !=
+	       ramslice_geom_slice(&ramslice_geom,
+				   (block - 1) << pageblock_order);
+}
+
 /* Under ramslice_mutex. */
 static struct ramslice_range_block
 ramslice_look_at_block(const struct ramslice_prices *prices, struct zone *zone,
@@ -65,6 +73,7 @@ ramslice_look_at_block(const struct ramslice_prices *prices, struct zone *zone,
 		found.reason = RAMSLICE_REASON_HOLE;
 		return found;
 	}
+	found.sleeps = !READ_ONCE(s->unreclaimable) && !READ_ONCE(s->nr_blocking);
 	switch (READ_ONCE(s->state)) {
 	case RAMSLICE_ONLINE:
 		break;
@@ -88,11 +97,9 @@ ramslice_look_at_block(const struct ramslice_prices *prices, struct zone *zone,
 	if (ramslice_block_free(pfn)) {
 		if (!spares)
 			found.price = RAMSLICE_FREE_SCARCE;
-		else if (READ_ONCE(s->unreclaimable) ||
-			 READ_ONCE(s->nr_blocking))
-			found.price = RAMSLICE_FREE_ON_ANYHOW;
 		else
-			found.price = RAMSLICE_FREE_AWAKE;
+			found.price = found.sleeps ? RAMSLICE_FREE_AWAKE :
+						     RAMSLICE_FREE_ON_ANYHOW;
 		return found;
 	}
 	b = ramslice_block(pfn);
@@ -123,6 +130,8 @@ int ramslice_ranges_begin(struct ramslice_ranges *r, struct zone *zone,
 	unsigned long i;
 
 	lockdep_assert_held(&ramslice_mutex);
+	r->slice_price = ramslice_price_base(&prices,
+					     ramslice_slice_bytes() >> PAGE_SHIFT);
 	r->first = zone->zone_start_pfn >> pageblock_order;
 	r->nr = DIV_ROUND_UP(zone_end_pfn(zone), pageblock_nr_pages) - r->first;
 	r->block = kvmalloc_array(r->nr, sizeof(*r->block),
@@ -133,6 +142,8 @@ int ramslice_ranges_begin(struct ramslice_ranges *r, struct zone *zone,
 		r->block[i] = ramslice_look_at_block(&prices, zone,
 						     (r->first + i) << pageblock_order,
 						     spares);
+		r->block[i].opens = r->block[i].sleeps &&
+				    ramslice_opens_slice(r->first + i);
 		if (i % 1024)
 			continue;
 		if (fatal_signal_pending(current)) {
@@ -154,6 +165,7 @@ static void ramslice_range_add(struct ramslice_range *range,
 			       const struct ramslice_range_block *b)
 {
 	range->price += b->price;
+	range->nr_opened += b->opens;
 	range->nr_blocked += b->reason != RAMSLICE_REASON_NONE;
 }
 
@@ -161,6 +173,7 @@ static void ramslice_range_remove(struct ramslice_range *range,
 				  const struct ramslice_range_block *b)
 {
 	range->price -= b->price;
+	range->nr_opened -= b->opens;
 	range->nr_blocked -= b->reason != RAMSLICE_REASON_NONE;
 }
 
@@ -178,6 +191,17 @@ ramslice_range_reason(const struct ramslice_ranges *r,
 	return RAMSLICE_REASON_NONE;
 }
 
+/* With what it costs that slices stay on for the one that begins here. */
+static u64 ramslice_range_price(const struct ramslice_ranges *r,
+				const struct ramslice_range *range,
+				unsigned long start)
+{
+	const struct ramslice_range_block *b = &r->block[start - r->first];
+
+	return range->price + r->slice_price *
+	       (range->nr_opened + (b->sleeps && !b->opens));
+}
+
 /**
  * ramslice_ranges_cheapest - the range that is best had
  * @r: the pageblocks to choose from
@@ -185,8 +209,9 @@ ramslice_range_reason(const struct ramslice_ranges *r,
  * @align_blocks: alignment of its first pageblock, a power of two
  * @end_block: it ends before the pageblock of this number, or at it
  *
- * Fewest pageblocks that cannot be had come first, then the price, then the
- * lower address: slices are emptied from the other end.
+ * Fewest pageblocks that cannot be had come first, then the price, with that of
+ * each slice that stays on for it, then the lower address: slices are emptied from
+ * the other end.
  *
  * Return: the range. It can be had if @nr_blocked of it is 0. Without a page frame
  * if there is no such range.
@@ -200,6 +225,7 @@ struct ramslice_range ramslice_ranges_cheapest(const struct ramslice_ranges *r,
 	unsigned long begin = ALIGN(max(r->first, 1UL), align_blocks);
 	unsigned long end = min(r->first + r->nr, end_block), start, next;
 	struct ramslice_range now = {};
+	u64 price;
 
 	/* Blocks [start, next) are counted in @now */
 	next = begin;
@@ -207,10 +233,12 @@ struct ramslice_range ramslice_ranges_cheapest(const struct ramslice_ranges *r,
 	     start += align_blocks) {
 		for (next = max(next, start); next < start + nr_blocks; next++)
 			ramslice_range_add(&now, &r->block[next - r->first]);
+		price = ramslice_range_price(r, &now, start);
 		if (!best.pfn || now.nr_blocked < best.nr_blocked ||
 		    (now.nr_blocked == best.nr_blocked &&
-		     now.price < best.price)) {
+		     price < best.price)) {
 			best = now;
+			best.price = price;
 			best.pfn = start << pageblock_order;
 		}
 		if (align_blocks >= nr_blocks) {

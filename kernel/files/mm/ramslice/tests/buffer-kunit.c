@@ -104,6 +104,28 @@ static void ramslice_what_cannot_be_had_is_left_out_and_named(struct kunit *test
 	KUNIT_EXPECT_EQ(test, range.reason, RAMSLICE_REASON_SLAB);
 }
 
+static void ramslice_a_range_keeps_few_slices_on(struct kunit *test)
+{
+	struct ramslice_map *map = test->priv;
+	unsigned int i;
+
+	/* Slices of four pageblocks, the first of which begins at 8 */
+	for (i = 0; i < NR_BLOCKS; i++) {
+		map->block[i].sleeps = true;
+		map->block[i].opens = !((FIRST + i) % 4);
+	}
+	map->ranges.slice_price = 1000;
+	ramslice_expect_range(test, 3, 1, ULONG_MAX, FIRST, 1300);
+	ramslice_expect_range(test, 4, 1, ULONG_MAX, 8, 1400);
+	ramslice_expect_range(test, 6, 1, ULONG_MAX, FIRST, 2600);
+	/* One that stays on anyhow costs nothing more */
+	for (i = 12 - FIRST; i < 16 - FIRST; i++) {
+		map->block[i].sleeps = false;
+		map->block[i].opens = false;
+	}
+	ramslice_expect_range(test, 4, 1, ULONG_MAX, 12, 400);
+}
+
 static void ramslice_a_range_that_failed_is_not_tried_again(struct kunit *test)
 {
 	struct ramslice_map *map = test->priv;
@@ -184,6 +206,7 @@ static struct kunit_case ramslice_buffer_cases[] = {
 	KUNIT_CASE(ramslice_a_range_is_aligned),
 	KUNIT_CASE(ramslice_a_range_ends_at_the_limit),
 	KUNIT_CASE(ramslice_what_cannot_be_had_is_left_out_and_named),
+	KUNIT_CASE(ramslice_a_range_keeps_few_slices_on),
 	KUNIT_CASE(ramslice_a_range_that_failed_is_not_tried_again),
 	KUNIT_CASE(ramslice_a_driver_gets_what_it_asks_for),
 	KUNIT_CASE(ramslice_what_cannot_be_is_refused_with_a_reason),
