@@ -93,14 +93,14 @@ static unsigned int migrate_run_end(const struct migrate_run *run,
 				    unsigned int first)
 {
 	const struct folio *folio = run->src[first];
-	pgoff_t table = data_race(folio->index) / PTRS_PER_PTE;
+	pgoff_t table = READ_ONCE(folio->index) / PTRS_PER_PTE;
 	void *mapping = READ_ONCE(folio->mapping);
 	unsigned int i;
 
 	for (i = first + 1; i < run->nr; i++) {
 		folio = run->src[i];
 		if (READ_ONCE(folio->mapping) != mapping ||
-		    data_race(folio->index) / PTRS_PER_PTE != table)
+		    READ_ONCE(folio->index) / PTRS_PER_PTE != table)
 			break;
 	}
 	return i;
@@ -348,7 +348,7 @@ static unsigned int migrate_run_in_area(struct migrate_run *run,
 	unsigned long low = 0, high = 0;
 	struct mmu_notifier_range range;
 	unsigned int i, nr = 0;
-	spinlock_t *ptl;
+	spinlock_t *ptl; /* of the page table */
 	pte_t *table;
 	pmd_t *pmd;
 

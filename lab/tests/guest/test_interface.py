@@ -45,10 +45,11 @@ class ZoneTest(harness.RamsliceTest):
 
 @RESEARCH
 class DebugfsTree(ZoneTest):
-    def test_the_root_holds_two_settings_verify_and_the_nodes(self):
+    def test_the_root_holds_its_settings_verify_and_the_nodes(self):
         nodes = {f"node{zone.node}" for zone in self.device.zones()}
         self.assertEqual(
-            set(os.listdir(dev.debugfs())), {"dummy_mode", "migrate_batch", "verify"} | nodes
+            set(os.listdir(dev.debugfs())),
+            {"bite_us", "buffers", "dummy_mode", "migrate_batch", "pause_us", "verify"} | nodes,
         )
 
     def test_every_zone_with_slices_has_exactly_the_files_of_table_3_3(self):
