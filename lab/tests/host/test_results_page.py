@@ -5,6 +5,7 @@ import json
 import re
 import tomllib
 
+from ramlab.checks.kept_figures import same
 from ramlab.common import ROOT
 
 PAGE = (ROOT / "results/README.md").read_text()
@@ -13,14 +14,6 @@ ROWS = {}
 for line in PAGE.split("<!-- targets -->")[1].split("<!-- /targets -->")[0].splitlines():
     if match := re.match(r"\| `([\w-]+)`", line):
         ROWS[match[1]] = [cell.strip() for cell in line.strip("|").split("|")]
-
-
-def same(shown, value):
-    """Whether a number on the page is the value, rounded to as many places as it shows."""
-    if "e" in shown:
-        return float(shown) == float(f"{value:.2e}")
-    places = len(shown.partition(".")[2])
-    return abs(float(shown) - value) <= 0.5 * 10**-places + 1e-9
 
 
 def test_every_target_has_a_row_and_no_row_is_without_a_target():
