@@ -8,6 +8,7 @@ A quotation is the figure's name in backticks and a number:
     `size/quicksort/held/0.5/elapsed_s` 6.19 (n = 1)      mean of results/sizes/quicksort.json
     `case/compile/fresh/ours/off` 69% (n = 3)             mean of results/cases/runs.json
     `sweep/compile/fresh/62500/net_joules/low` -0.005     results/cases/sweep/compile.json
+    `flame/emptying/migrate_pages` 90.6%                  results/flame-emptying.svg
 
 A number with a percent sign is a share. An entry is quoted with its 95% interval, if it has one,
 and its n; a mean over runs with its n.
@@ -54,7 +55,7 @@ def same(shown, value):
 def figure(name):
     """The kept Figure of that name. Raises KeyError with the name if there is none."""
     kind, *path = name.split("/")
-    readers = {"size": _size, "case": _case, "sweep": _sweep}
+    readers = {"size": _size, "case": _case, "sweep": _sweep, "flame": _flame}
     try:
         found = readers[kind](*path) if kind in readers else _entry(kind, path)
     except (FileNotFoundError, IndexError, KeyError, TypeError, ValueError):
@@ -160,3 +161,10 @@ def _sweep(case, start, budget, *path):
              if (row["start"], row["policy"], row["budget_100cycles"])
              == (start, "periodic", wanted) and not row["per_slice"]]
     return Figure(_within(row, path))
+
+
+def _flame(graph, function):
+    """The share of samples in a function, by its widest frame."""
+    text = (RESULTS / f"flame-{graph}.svg").read_text()
+    frames = re.findall(r"<title>([^<]+) \([\d,]+ samples, ([\d.]+)%\)</title>", text)
+    return Figure(max(float(share) for name, share in frames if name == function) / 100)
