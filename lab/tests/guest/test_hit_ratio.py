@@ -271,7 +271,7 @@ least_lookups = 2000
         self.until_little_is_on()
         hot = list(range(self.hot.pages))
         part = stream.pages // 25
-        # Packing has dropped what nobody read; that it is read again is no stream's fault
+        # Packing has dropped what was not read; that it is read again is no fault of the stream
         for _ in range(2):
             self.hot.read(hot)
             self.daemon.steps(3)
