@@ -522,3 +522,33 @@ fn says_why_and_what_it_expects() {
     assert!(sentences.iter().any(|text| text.contains("switches off")));
     assert!(sentences.iter().any(|text| text.contains("does nothing")));
 }
+
+#[test]
+fn after_a_cold_start_empty_slices_go_first_and_used_ones_once_they_would_have_paid() {
+    let (totals, rows) = look(20, 0, 0);
+    let totals = MachineTotals { nr_empty: 7, ..totals };
+    let mut governor = governor();
+    let first =
+        governor.step(&Observation { time: Duration::ZERO, totals, rows: &rows, events: &[] });
+    let ops: Vec<_> = first.requests.iter().map(|request| (request.op, off(&first))).collect();
+    assert_eq!(ops, [(RequestOp::OfflineFree, 7)], "{first:?}");
+    // What is used has to be idle for a break-even time: there was no gap to learn from.
+    let totals = MachineTotals { nr_empty: 0, ..totals };
+    let (minute, next) = until_it_acts(&mut governor, totals, &rows, 1).unwrap();
+    assert_eq!(next.requests[0].op, RequestOp::Compact);
+    let price = economics().cost(rows[0].price.unwrap()) + economics().waking;
+    let pays = economics().break_even(price).0;
+    assert!(minute as f64 * 60.0 >= pays && (minute - 2) as f64 * 60.0 < pays, "{minute} {pays}");
+}
+
+#[test]
+fn a_run_that_ends_before_anything_paid_costs_no_more_than_empty_slices() {
+    // Used memory falls, and all of it is wanted again before a slice would have paid.
+    let economics = economics();
+    let steps = (economics.break_even_of_emptying().0 * 0.9 / 30.0) as usize;
+    let needed = [vec![20; 2], vec![4; steps], vec![20; 2]].concat();
+    let series = DemandSeries { needed, slices: 20, used_at_start: 20 };
+    let step = Duration::from_secs(30);
+    let net = run(&mut governor(), &series, &economics, step, |_, _, _| {}).account.net();
+    assert!(net >= -20.0 * economics.empty.0, "{net} J");
+}

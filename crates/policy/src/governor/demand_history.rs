@@ -51,6 +51,11 @@ impl DemandHistory {
         }
     }
 
+    /// Whether no moment was added yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
     /// What was needed last.
     pub(super) fn need(&self) -> u32 {
         self.steps.back().map_or(0, |step| step.need)

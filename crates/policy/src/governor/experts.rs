@@ -125,6 +125,11 @@ impl ExpertPanel {
         new
     }
 
+    /// Whether fewer gaps than a prior weighs have ended, or become as long as counts.
+    pub(super) fn know_nothing(&self) -> bool {
+        self.ranges.iter().map(|range| range.gaps).sum::<f64>() < BELIEF
+    }
+
     /// Slices that they know of.
     pub(super) fn slices(&self) -> u32 {
         self.slices
@@ -139,6 +144,10 @@ impl ExpertPanel {
         need: u32,
         recent: &DemandHistory,
     ) {
+        if recent.is_empty() {
+            // What is needed at the first look ended no gap.
+            return;
+        }
         let longest = LONGEST_GAP * figures.break_even();
         let before = recent.need();
         // Gaps that have become as long as counts are credited once, and not again when they end.

@@ -51,6 +51,9 @@ const LEARNING: f64 = 0.1;
 const FIRST_PAUSE: f64 = 30.0;
 /// The longest such pause, in seconds.
 const LONGEST_PAUSE: f64 = 3600.0;
+/// How long a used slice must have been idle before any gap was seen, in break-even times: after a
+/// cold start, empty slices go first.
+const UNKNOWN_WAIT: f64 = 1.0;
 /// Memory of the cache, in windows.
 const MEMORY: f64 = 4.0;
 
@@ -216,8 +219,13 @@ impl GovernorPolicy {
                     let own = mind.cache.refault(pages.0);
                     mind.wallet.refault(own, pages.0, self.economics.refault.0);
                 }
-                // The limits take stalls in; it learns from what comes back of what it dropped.
-                PolicyEvent::Stalled { .. } | PolicyEvent::LookedUp { .. } => {}
+                PolicyEvent::LookedUp { lookups, brought, returned, .. } => {
+                    let cached = seen.totals.cache;
+                    let own = mind.cache.read_from_disk(*lookups, cached, *brought, *returned);
+                    mind.wallet.refault(own, own, self.economics.refault.0);
+                }
+                // The limits take stalls in.
+                PolicyEvent::Stalled { .. } => {}
                 PolicyEvent::Finished { op, outcome } if op.wakes() => {
                     mind.wallet.spend(f64::from(outcome.slices_done) * waking);
                     mind.off = mind.off.saturating_sub(outcome.slices_done);
@@ -297,6 +305,9 @@ impl GovernorPolicy {
             let advice = (!empty).then(|| mind.experts.advice(level));
             let wait = match advice {
                 None => 0.0,
+                Some(ExpertAdvice::Wait(times)) if mind.experts.know_nothing() => {
+                    times.max(UNKNOWN_WAIT) * break_even
+                }
                 Some(ExpertAdvice::Wait(times)) => times * break_even,
                 Some(ExpertAdvice::Season) => season_waits(gap.expected) * break_even,
                 Some(ExpertAdvice::Stay) => {
@@ -344,7 +355,13 @@ impl GovernorPolicy {
         plan
     }
 
-    fn requests(&self, plan: &OfflinePlan, cache_share: f64) -> Vec<Request> {
+    /// The most that it can cost if a request drops all cache and all of that is read again.
+    fn drop_risk(&self, plan: &OfflinePlan, totals: &MachineTotals) -> f64 {
+        let pages = (totals.slice_pages * u64::from(plan.used)).min(totals.freeable);
+        pages.0 as f64 * self.economics.refault.0
+    }
+
+    fn requests(&self, plan: &OfflinePlan, cache: CacheChoice) -> Vec<Request> {
         let mut requests = Vec::new();
         if plan.empty > 0 {
             requests.push(offline_empty(plan.empty));
@@ -352,9 +369,6 @@ impl GovernorPolicy {
         if plan.used > 0 {
             let budget = self.economics.price(Worth(plan.dearest * PRICE_ROOM)) + Price(1);
             let request = compact(Some(plan.used), Budget::Limited(budget), true);
-            // Recently used cache stays in any case; all cache stays where as much is read again as
-            // is dropped.
-            let cache = if cache_share >= 1.0 { CacheChoice::Keep } else { CacheChoice::Auto };
             requests.push(Request { cache, ..request });
         }
         requests
@@ -468,7 +482,8 @@ impl Policy for GovernorPolicy {
         let saving = self.economics.saving.0;
         mind.wallet.save(saving * elapsed * f64::from(mind.off.min(totals.nr_offline)));
         mind.off = totals.nr_offline;
-        mind.wallet.set_wake_cost(f64::from(mind.off) * self.economics.waking.0);
+        let reread = mind.cache.untraced_pages() * self.economics.refault.0;
+        mind.wallet.set_owed(f64::from(mind.off) * self.economics.waking.0 + reread);
         let waking = self.economics.waking.0;
         while mind
             .unpaid
@@ -481,6 +496,8 @@ impl Policy for GovernorPolicy {
         mind.cache.step(elapsed);
         let figures = self.figures();
         let break_even = figures.break_even();
+        // In other units a refault's cost is known within a factor of 30 only.
+        mind.cache.choose(self.economics.worth_unit.is_joule());
         let cache_share = mind.cache.needed_share();
         let need = self.need(totals, cache_share);
         // Demand between two observations shows in what it woke.
@@ -525,8 +542,10 @@ impl Policy for GovernorPolicy {
                 at_risk: Worth(plan.cost),
                 unit: self.economics.worth_unit,
             };
+            let fits = plan.cost + self.drop_risk(&plan, totals) <= mind.wallet.room() / 2.0;
+            let cache = mind.cache.request(fits);
             PolicyDecision {
-                requests: self.requests(&plan, cache_share),
+                requests: self.requests(&plan, cache),
                 why,
                 ..PolicyDecision::default()
             }

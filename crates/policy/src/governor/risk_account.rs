@@ -35,7 +35,7 @@ pub(super) struct RiskAccount {
     pub(super) saved: f64,
     /// Spent, refaults included.
     pub(super) spent: f64,
-    /// The cost of waking all offline slices.
+    /// The cost of waking all offline slices, and of cache that may be read again unnoticed.
     owed: f64,
     /// Saved in this window.
     won: f64,
@@ -78,8 +78,9 @@ impl RiskAccount {
         (self.balance() - self.floor).max(0.0)
     }
 
-    /// Sets the cost of waking all offline slices.
-    pub(super) fn set_wake_cost(&mut self, worth: f64) {
+    /// Sets the cost of waking all offline slices, and of reading again what was dropped and left
+    /// no trace.
+    pub(super) fn set_owed(&mut self, worth: f64) {
         self.owed = worth;
     }
 
@@ -164,7 +165,7 @@ mod tests {
         wallet.start_window_if_due(80.0);
         // The balance is 40: at most 20 and the stake may go.
         assert!((wallet.room() - 30.0).abs() < 1e-9);
-        wallet.set_wake_cost(30.0);
+        wallet.set_owed(30.0);
         assert!(wallet.room() < 1e-9);
     }
 }

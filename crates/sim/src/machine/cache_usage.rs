@@ -10,6 +10,28 @@
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct CacheUsage([f64; 4]);
 
+/// Look-ups of cache: pages that programs used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct CacheCounts {
+    /// All of them.
+    pub(super) all: u64,
+    /// Of these, not in the cache.
+    pub(super) absent: u64,
+    /// Pages that a disk brought.
+    pub(super) brought: u64,
+    /// Of these, pages that had left a trace.
+    pub(super) returned: u64,
+}
+
+impl CacheCounts {
+    /// Adds pages that had not been read before.
+    pub(super) fn read_first(&mut self, pages: u64) {
+        self.all += pages;
+        self.absent += pages;
+        self.brought += pages;
+    }
+}
+
 /// How cache comes to be; the number is where it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CacheOrigin {

@@ -29,6 +29,7 @@ pub use price::PriceModel;
 
 use crate::config::{SimConfig, SimConfigError};
 use cache_history::CacheHistory;
+use cache_usage::CacheCounts;
 use owners::MemoryOwner;
 
 /// A slice's contents and state.
@@ -138,8 +139,8 @@ pub struct SimMachine {
     work: WorkCounters,
     stats: MachineStats,
     events: Vec<PolicyEvent>,
-    /// Pages of cache used since events were taken, and those of them that had been dropped.
-    lookups: (u64, u64),
+    /// Pages of cache used since events were taken.
+    lookups: CacheCounts,
     short_us: u64,
     /// As [`MemoryChange::Recycling`] says: in percent, and pages that are left of what may be.
     recycling_more: (u32, u64),
@@ -205,7 +206,7 @@ impl SimMachine {
             work: WorkCounters::default(),
             stats: MachineStats::default(),
             events: Vec::new(),
-            lookups: (0, 0),
+            lookups: CacheCounts::default(),
             short_us: 60_000_000,
             recycling_more: (0, 0),
             off_since_us: vec![0; nr],
@@ -292,14 +293,13 @@ impl SimMachine {
     /// A page of cache that is used is a look-up; how far back dropped pages lie is not modelled.
     pub fn take_events(&mut self) -> Vec<PolicyEvent> {
         let mut events = std::mem::take(&mut self.events);
-        let (lookups, absent) = std::mem::take(&mut self.lookups);
-        if lookups > 0 {
-            let again = Pages(absent);
+        let CacheCounts { all, absent, brought, returned } = std::mem::take(&mut self.lookups);
+        if all > 0 || brought > 0 {
             events.push(PolicyEvent::LookedUp {
-                lookups: Pages(lookups),
-                absent: again,
-                brought: again,
-                returned: again,
+                lookups: Pages(all),
+                absent: Pages(absent),
+                brought: Pages(brought),
+                returned: Pages(returned),
                 distances: None,
             });
         }

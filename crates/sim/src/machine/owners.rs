@@ -188,6 +188,9 @@ impl SimMachine {
         let dropped = owner.dropped_packing + owner.dropped_pressure;
         let has = owner.total + dropped;
         if pages >= has {
+            if class == OwnerClass::File {
+                self.lookups.read_first(pages - has);
+            }
             self.grow(slot, pages - has, CacheOrigin::Read);
             return;
         }
@@ -231,7 +234,7 @@ impl SimMachine {
         let all = owner.total + packing + pressure;
         self.counted.forget_all();
         owner.usage.touch(pages as f64 / all.max(1) as f64);
-        self.lookups.0 += if all > 0 { pages } else { 0 };
+        self.lookups.all += if all > 0 { pages } else { 0 };
         if all == 0 || packing + pressure == 0 {
             return;
         }
@@ -244,7 +247,8 @@ impl SimMachine {
         if packing + pressure == 0 {
             return;
         }
-        self.lookups.1 += packing + pressure;
+        self.lookups.absent += packing + pressure;
+        self.lookups.brought += packing + pressure;
         let owner = &mut self.owners[slot];
         let by_use =
             (owner.dropped_by_use * packing).checked_div(owner.dropped_packing).unwrap_or(0);
@@ -253,11 +257,13 @@ impl SimMachine {
         owner.dropped_pressure -= pressure;
         self.stats.refault_pages += packing + pressure;
         self.stats.packing_refault_pages += packing;
-        if packing > 0 {
+        self.lookups.returned += by_use + pressure;
+        // What was dropped regardless left no trace.
+        if by_use > 0 {
             match self.events.last_mut() {
                 // A caller that does not take events does not collect them without limit.
-                Some(PolicyEvent::Refaulted { pages }) => *pages += Pages(packing),
-                _ => self.events.push(PolicyEvent::Refaulted { pages: Pages(packing) }),
+                Some(PolicyEvent::Refaulted { pages }) => *pages += Pages(by_use),
+                _ => self.events.push(PolicyEvent::Refaulted { pages: Pages(by_use) }),
             }
         }
         // What the kernel notices is worth waking memory; the rest looks like what is read for the
