@@ -74,5 +74,22 @@ fn profiles_in_json_have_every_figure_with_unit_and_source() {
     assert_eq!((parc["unit"].as_str(), parc["low"].as_f64()), (Some("W/GiB"), Some(0.0)));
     assert!((parc["high"].as_f64().unwrap() - 0.009_19).abs() < 1e-12);
     let all = json(&["profiles", "--json"]);
-    assert_eq!(all["profiles"].as_array().unwrap().len(), 6);
+    assert_eq!(all["profiles"].as_array().unwrap().len(), 10);
+}
+
+#[test]
+fn the_page_on_what_packing_is_worth_has_what_the_command_prints() {
+    let output = run(&["profiles", "--worth"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = fs::read_to_string(here("../../../docs/reference/worth.md")).unwrap();
+    let (_, rest) = page.split_once("<!-- worth -->\n").unwrap();
+    let (tables, _) = rest.split_once("<!-- /worth -->").unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        tables, printed,
+        "put the output of `ramslice-lab profiles --worth` between the marks of worth.md"
+    );
+    let document = json(&["profiles", "--worth", "--json"]);
+    let classes = document["classes"].as_array().unwrap();
+    assert!(classes.iter().any(|class| class["share_of_machine"].is_null()), "{document}");
 }

@@ -27,10 +27,10 @@ pub use ledger::{EnergyLedger, EnergySample, EnergyTally, LedgerError};
 pub use ledger_plan::{AssumedUnit, LedgerPlan};
 pub use meter::{MeterEnergy, MeterReading, MeterTally};
 pub use profile::{
-    DataRetention, DramPowerState, DramProfile, GIVEBACK_NAME, GivebackProfile, PowerGranularity,
-    PowerScale, ProfileError, ProfileFigure, ProfilePower, ReferenceMachine, SavingScope,
-    SourcedValue, TEMPLATE, TransitionLatency, WorthProfile, builtin, builtin_giveback,
-    builtin_names, builtin_text, worth_profile_names,
+    ClassSource, ClassWorth, DataRetention, DramPowerState, DramProfile, GIVEBACK_NAME,
+    GivebackProfile, MachineClasses, PowerGranularity, PowerScale, ProfileError, ProfileFigure,
+    ProfilePower, ReferenceMachine, SavingScope, SourcedValue, TEMPLATE, TransitionLatency,
+    WorthProfile, builtin, builtin_giveback, builtin_names, builtin_text, worth_profile_names,
 };
 pub use statement::{CurrentSaving, EnergyStatement, MeterComparison, RestStatement, now};
 pub use statement_settings::{PowerGranule, StatementSettings};

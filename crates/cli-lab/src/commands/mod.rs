@@ -5,6 +5,7 @@ pub(crate) mod calibrate;
 pub(crate) mod dump;
 pub(crate) mod fragment;
 pub(crate) mod hit_ratio;
+pub(crate) mod profile_worth;
 pub(crate) mod profiles;
 pub(crate) mod ramp;
 pub(crate) mod record;

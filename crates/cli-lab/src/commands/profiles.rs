@@ -10,6 +10,8 @@ use ramslice_energy::{
 };
 use serde::Serialize;
 
+use super::profile_worth;
+
 use ramslice_cli::context::{CommandContext, write_json};
 use ramslice_cli::exit::ExitStatus;
 use ramslice_cli::profile_files;
@@ -27,7 +29,8 @@ Examples:
   ramslice-lab profiles ddr5-modes                 one, with the source of each figure
   ramslice-lab profiles --template > mine.toml     begin one of your own
   ramslice-lab profiles thesis-parc --toml > mine.toml
-  ramslice-lab profiles mine.toml                  check it";
+  ramslice-lab profiles mine.toml                  check it
+  ramslice-lab profiles --worth                    what packing is worth by class of machine";
 
 /// List and check profiles of memory systems.
 #[derive(Debug, clap::Args)]
@@ -42,6 +45,9 @@ pub(crate) struct ProfilesArgs {
     /// Print a commented template
     #[arg(long, conflicts_with_all = ["profile", "json"])]
     template: bool,
+    /// Print what packing is worth by class of machine, beside giving memory back
+    #[arg(long, conflicts_with_all = ["profile", "template"])]
+    worth: bool,
 }
 
 #[derive(Serialize)]
@@ -96,6 +102,10 @@ pub(crate) fn run(
 ) -> Result<ExitStatus> {
     if args.template {
         write!(out, "{TEMPLATE}")?;
+        return Ok(ExitStatus::Ok);
+    }
+    if args.worth {
+        profile_worth::run(context, out)?;
         return Ok(ExitStatus::Ok);
     }
     match &args.profile {

@@ -6,11 +6,15 @@ use super::{DramProfile, GivebackProfile, ProfileError};
 pub const TEMPLATE: &str = include_str!("../../../../profiles/template.toml");
 
 /// Name and text of each.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 9] = [
     ("ddr5-modes", include_str!("../../../../profiles/ddr5-modes.toml")),
     ("thesis-parc", include_str!("../../../../profiles/thesis-parc.toml")),
     ("mobile-states", include_str!("../../../../profiles/mobile-states.toml")),
     ("ddr4-states", include_str!("../../../../profiles/ddr4-states.toml")),
+    ("ddr4-rdimm", include_str!("../../../../profiles/ddr4-rdimm.toml")),
+    ("ddr5-rdimm", include_str!("../../../../profiles/ddr5-rdimm.toml")),
+    ("lpddr-suspend", include_str!("../../../../profiles/lpddr-suspend.toml")),
+    ("cxl-expander", include_str!("../../../../profiles/cxl-expander.toml")),
     ("rdram", include_str!("../../../../profiles/rdram.toml")),
 ];
 

@@ -31,6 +31,7 @@ mod builtin;
 mod check;
 mod figures;
 mod giveback;
+mod machines;
 mod quantity;
 mod raw;
 
@@ -47,6 +48,7 @@ pub use builtin::{
 };
 pub use figures::ProfileFigure;
 pub use giveback::GivebackProfile;
+pub use machines::{ClassSource, ClassWorth, MachineClasses};
 
 use crate::interval::Interval;
 

@@ -112,9 +112,9 @@ impl CacheRereads {
         self.traced.refault(Pages(pages))
     }
 
-    /// Records `lookups` of the `cached` pages, the pages that a disk brought for them, and how many
-    /// of these the kernel saw return; returns how many of the others are taken to have been dropped
-    /// regardless at the governor's request.
+    /// Records `lookups` of the `cached` pages, the pages that a disk brought for them, and how
+    /// many of these the kernel saw return; returns how many of the others are taken to have been
+    /// dropped regardless at the governor's request.
     ///
     /// At most all of the others were, and at most the share of the look-ups that the dropped pages
     /// have in the cache as it would be with them: what is dropped regardless was used as often as
