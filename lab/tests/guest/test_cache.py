@@ -349,6 +349,12 @@ class Protected(harness.RamsliceTest):
         self.assertGreater(done.pages_migrated, 0)
         self.assert_kept()
 
+    def test_a_request_that_drops_cache_moves_it(self):
+        done = self.device.request("compact", flags=dev.IGNORE_BACKOFF)
+        self.assertGreater(done.nr_done, 0)
+        self.assertGreater(done.pages_migrated, 0)
+        self.assert_kept()
+
 
 class CacheMglru(Cache):
     """The same with the multi-generational LRU."""

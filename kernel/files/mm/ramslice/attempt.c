@@ -287,7 +287,7 @@ void ramslice_run_begin(struct ramslice_run *run, struct ramslice_zone *rz,
 	run->params = params;
 	run->outcome = outcome;
 	run->rz = rz;
-	if (params->cache == RAMSLICE_CACHE_AUTO)
+	if (params->cache != RAMSLICE_CACHE_KEEP)
 		ramslice_cache_protect();
 	ramslice_target_init(&run->target, rz, reserve, params->cache,
 			     &run->work);

@@ -121,11 +121,11 @@ bool ramslice_folio_goes(struct folio *folio, enum ramslice_cache cache)
 {
 	if (cache == RAMSLICE_CACHE_KEEP || !ramslice_folio_droppable(folio))
 		return false;
-	if (cache == RAMSLICE_CACHE_DROP)
-		return true;
-	return !ramslice_folio_active(folio) &&
-	       !(folio_test_workingset(folio) && folio_test_referenced(folio)) &&
-	       !ramslice_folio_protected(folio);
+	if (ramslice_folio_protected(folio))
+		return false;
+	return cache == RAMSLICE_CACHE_DROP ||
+	       (!ramslice_folio_active(folio) &&
+		!(folio_test_workingset(folio) && folio_test_referenced(folio)));
 }
 
 /**
