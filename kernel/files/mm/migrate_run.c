@@ -8,10 +8,10 @@
  * neighbours in memory are often neighbours in their program. Such a run has
  * its page table in common: under one hold of its lock all entries are cleared,
  * the TLB is flushed once, and the pages are copied and mapped again. No
- * migration entry is needed, because who faults waits for that lock.
+ * migration entry is needed, because a task that faults waits for that lock.
  *
  * A page keeps its node and its memory cgroup, so the new one takes its place
- * in the LRU list and no statistics change. Whatever is not of this kind, or
+ * in the LRU list and no statistics change. A page that is of another kind, or
  * is in use by others at the moment, is left to migrate_pages().
  *
  * Lock order: folio, anon_vma, page table, lruvec, as elsewhere. Nothing that
@@ -211,9 +211,10 @@ static bool migrate_run_unmap(struct migrate_run *run, unsigned int first,
 }
 
 /*
- * Copies what no one else uses; maps the rest again. Whoever found a folio in
- * the page table without its lock (GUP-fast) either has a reference, then it is
- * not frozen, or gets none, or sees that the entry changed and gives it back.
+ * Copies what is in no other use; maps the rest again. A reader that found a
+ * folio in the page table without its lock (GUP-fast) either has a reference,
+ * then it is not frozen, or gets none, or sees that the entry changed and gives
+ * it back.
  */
 static void migrate_run_copy(struct migrate_run *run, unsigned int first,
 			     unsigned int end, struct vm_area_struct *vma,
@@ -247,7 +248,7 @@ static void migrate_run_copy(struct migrate_run *run, unsigned int first,
  * The destination becomes what the source was, with its place in the LRU list.
  * With the lock of their lruvec, which is the same: so are node and cgroup. The
  * source is frozen, and on the list until it is replaced: its generation may
- * change before, but not under this lock. Of the destination no one else knows.
+ * change before, but not under this lock. The destination is not visible yet.
  */
 static void migrate_run_replace(struct folio *dst, struct folio *src)
 {
