@@ -90,7 +90,7 @@ class Buffers(harness.RamsliceTest):
     def test_it_is_made_of_slices_that_are_off_and_these_go_off_again(self):
         harness.compact(self.device)
         # Nothing but these is large enough
-        size = 16 * SIZE
+        size = 8 * SIZE
         before = self.offline()
         with Buffer(size):
             (address, _, _), = listed()
