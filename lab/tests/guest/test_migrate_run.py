@@ -146,3 +146,13 @@ class MigrationByRuns(PageMovementTest):
                 self.device.request("online_all")
         # So many bites at least, each of which slept
         self.assertGreater(took[20000], pages // 128 * 0.02)
+
+
+@vm(mem="1G", append="ramslice=16M")
+class OfGenerations(MigrationByRuns):
+    """The same on the multi-generational LRU."""
+
+    def setUp(self):
+        super().setUp()
+        dev.set_mglru(True)
+        self.addCleanup(dev.set_mglru, False)
