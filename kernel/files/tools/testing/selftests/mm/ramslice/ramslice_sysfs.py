@@ -35,6 +35,7 @@ class Sysfs(harness.RamsliceTest):
             "price",
             "placement",
             "refault_distances",
+            "buffers",
         }
         self.assertEqual(set(os.listdir(dev.SYSFS)), names)
 
