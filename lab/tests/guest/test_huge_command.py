@@ -25,7 +25,7 @@ def huge(*words, status=0):
     return json.loads(done.stdout)
 
 
-@vm(mem="6G", append="ramslice=64M", qemu=("-cpu max",))
+@vm(mem="6G", append="ramslice=64M", fresh=True, qemu=("-cpu max",))
 class Huge(harness.RamsliceTest):
     def setUp(self):
         super().setUp()
