@@ -328,11 +328,12 @@ class Races(DemandTest):
         size = dev.read(dev.SYSFS / "slice_bytes")
         self.addCleanup(dev.write, dev.SYSFS / "slice_bytes", size)
         self.addCleanup(self.device.request, "online_all")
-        # Many pages, one at a time: moving them takes a while on any machine
+        # Many pages, few at a time, with pauses: moving them takes seconds on any machine
         dev.write(dev.SYSFS / "slice_bytes", 128 * MIB)
-        batch = dev.debugfs() / "migrate_batch"
-        self.addCleanup(dev.write, batch, dev.read(batch))
-        dev.write(batch, 1)
+        for name, value in (("migrate_batch", 16), ("pause_us", 2000)):
+            setting = dev.debugfs() / name
+            self.addCleanup(dev.write, setting, dev.read(setting))
+            dev.write(setting, value)
         before = harness.vmstat()["oom_kill"]
         zone = max(self.device.zones(), key=lambda zone: zone.free_pages)
         # The request needs room for the slice, the reserve and two chunks; little more is free
