@@ -121,11 +121,11 @@ bool ramslice_folio_goes(struct folio *folio, enum ramslice_cache cache)
 {
 	if (cache == RAMSLICE_CACHE_KEEP || !ramslice_folio_droppable(folio))
 		return false;
-	if (ramslice_folio_protected(folio))
+	if (cache == RAMSLICE_CACHE_AUTO &&
+	    (ramslice_folio_active(folio) ||
+	     (folio_test_workingset(folio) && folio_test_referenced(folio))))
 		return false;
-	return cache == RAMSLICE_CACHE_DROP ||
-	       (!ramslice_folio_active(folio) &&
-		!(folio_test_workingset(folio) && folio_test_referenced(folio)));
+	return !ramslice_folio_protected(folio);
 }
 
 /**
