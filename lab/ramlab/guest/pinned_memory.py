@@ -365,6 +365,23 @@ class Ring:
         os.close(self.fd)
 
 
+def pin_each(stack, mib, range_bytes):
+    """Pins a page in each range of memory of so many bytes that `mib` MiB of huge pages reach, and
+    gives back the others; how many are pinned, until the stack ends.
+    """
+    memory = stack.enter_context(PatternedMemory(mib, huge=True, fill=False))
+    for page in range(0, memory.nr, HUGE // PAGE):
+        memory.map[page * PAGE] = 1
+    pinned = {}
+    for page, pfn in enumerate(memory.pfns()):
+        if pfn is not None:
+            pinned.setdefault(pfn * PAGE // range_bytes, page)
+    for page in pinned.values():
+        stack.callback(Ring(memory, page).release)
+    memory.map.madvise(mmap.MADV_DONTNEED)
+    return len(pinned)
+
+
 class PageMovementTest(harness.RamsliceTest):
     """Offline slices lose their contents. Ends with every slice online, no violation, and true
     summaries.

@@ -3,7 +3,6 @@
 
 import contextlib
 import errno
-import mmap
 import os
 import signal
 import struct
@@ -12,7 +11,7 @@ from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.dma_heap import Buffer, books, listed, physical
 from ramlab.guest.harness import MIB, PAGE, Child, Memory, check_contents
-from ramlab.guest.pinned_memory import HUGE, Group, PatternedMemory, Ring
+from ramlab.guest.pinned_memory import Group, pin_each
 from ramlab.guest.workload import Load
 from ramlab.pytest_vm import vm
 
@@ -133,17 +132,7 @@ class Buffers(harness.RamsliceTest):
     def test_what_cannot_be_had_is_refused_and_wakes_nothing(self):
         """A page that is pinned in every 256 MiB, and slices that are off between."""
         with contextlib.ExitStack() as stack:
-            memory = stack.enter_context(PatternedMemory(2200, huge=True, fill=False))
-            for page in range(0, memory.nr, HUGE // PAGE):
-                memory.map[page * PAGE] = 1
-            pinned = {}
-            for page, pfn in enumerate(memory.pfns()):
-                if pfn is not None:
-                    pinned.setdefault(pfn * PAGE // (4 * SIZE), page)
-            for page in pinned.values():
-                stack.callback(Ring(memory, page).release)
-            self.assertGreaterEqual(len(pinned), 8)
-            memory.map.madvise(mmap.MADV_DONTNEED)
+            self.assertGreaterEqual(pin_each(stack, 2200, 4 * SIZE), 8)
             harness.compact(self.device)
             before = self.offline()
             self.assertGreater(len(before), 10)

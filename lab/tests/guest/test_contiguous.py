@@ -2,15 +2,13 @@
 """Requests for large ranges, and compaction, do not disturb slices that are off for nothing."""
 
 import contextlib
-import mmap
 from pathlib import Path
 
 import pytest
-
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import PAGE, vmstat
-from ramlab.guest.pinned_memory import HUGE, PatternedMemory, Ring
+from ramlab.guest.pinned_memory import pin_each
 from ramlab.pytest_vm import vm
 
 GIB = 1 << 30
@@ -30,17 +28,7 @@ class Contiguous(harness.RamsliceTest):
     def test_a_gigantic_page_that_cannot_be_had_wakes_next_to_nothing(self):
         """Each range that was tried was woken first, and left awake."""
         with contextlib.ExitStack() as stack:
-            memory = stack.enter_context(PatternedMemory(3000, huge=True, fill=False))
-            for page in range(0, memory.nr, HUGE // PAGE):
-                memory.map[page * PAGE] = 1
-            pinned = {}
-            for page, pfn in enumerate(memory.pfns()):
-                if pfn is not None:
-                    pinned.setdefault(pfn * PAGE // GIB, page)
-            for page in pinned.values():
-                stack.callback(Ring(memory, page).release)
-            self.assertGreaterEqual(len(pinned), 3)
-            memory.map.madvise(mmap.MADV_DONTNEED)
+            self.assertGreaterEqual(pin_each(stack, 3000, GIB), 3)
             self.device.request("compact", flags=dev.IGNORE_BACKOFF)
             before = self.offline()
             self.assertGreater(len(before), 30)
