@@ -2,30 +2,24 @@
 //! may.
 
 mod loads;
+mod machine;
 
 use std::time::Duration;
 
 use loads::TestLoad;
+use machine::{economics, machine};
 use proptest::prelude::*;
-use ramslice_energy::builtin;
-use ramslice_policy::bench::{PAGE_BYTES, drive, run};
+use ramslice_policy::bench::{drive, run};
 use ramslice_policy::clairvoyant::optimum;
 use ramslice_policy::model::{DemandSeries, ModelState, SliceCosts};
 use ramslice_policy::{
     DecisionReason, GovernorPolicy, MachineTotals, Observation, Policy, PolicyDecision,
-    PolicyEvent, SliceEconomics, SliceRow, settings,
+    PolicyEvent, SliceRow, settings,
 };
 use ramslice_types::{
     Bytes, Pages, Price, Reason, Request, RequestOp, RequestOutcome, SliceId, SliceState,
     SplitMix64,
 };
-
-fn economics() -> SliceEconomics {
-    let profile = builtin("thesis-parc").unwrap().unwrap();
-    let state = profile.state("parc").unwrap();
-    SliceEconomics::new(state, profile.machine.as_ref().unwrap(), Bytes(1 << 30), PAGE_BYTES)
-        .unwrap()
-}
 
 fn governor() -> GovernorPolicy {
     GovernorPolicy::new(settings::GovernorConfig::default(), economics())
@@ -318,32 +312,6 @@ impl Policy for RestoredMidway {
     }
 }
 
-/// A machine of 64 slices, `used` of them, whose used slices have all the same price.
-fn look(used: u64, freeable: u64, off_slices: u32) -> (MachineTotals, Vec<SliceRow>) {
-    let slice = Pages(262_144);
-    let totals = MachineTotals {
-        slice_pages: slice,
-        managed: slice * 64,
-        free: slice * (64 - used - u64::from(off_slices)),
-        offline: slice * u64::from(off_slices),
-        freeable: slice * freeable,
-        cache: slice * freeable,
-        awake_reserve: Pages(1000),
-        nr_slices: 64,
-        nr_offline: off_slices,
-        ..MachineTotals::default()
-    };
-    let row = |id| SliceRow {
-        id: SliceId(id),
-        state: if id >= 64 - off_slices { SliceState::Offline } else { SliceState::Online },
-        price: Some(Price(10_000_000)),
-        present: slice,
-        free: Pages(1000),
-        freeable: Pages::ZERO,
-    };
-    (totals, (0..64).map(row).collect())
-}
-
 /// Steps of a minute until it asks for something; the time and the decision.
 fn until_it_acts(
     governor: &mut GovernorPolicy,
@@ -361,7 +329,7 @@ fn until_it_acts(
 
 #[test]
 fn cache_that_comes_back_counts_as_needed() {
-    let (totals, rows) = look(63, 40, 0);
+    let (totals, rows) = machine(63, 40, 0);
     let mut fresh = governor();
     let (minute, first) = until_it_acts(&mut fresh, totals, &rows, 0).unwrap();
     assert!(off(&first) > 0, "{first:?}");
@@ -376,7 +344,7 @@ fn cache_that_comes_back_counts_as_needed() {
         PolicyEvent::Finished { op: RequestOp::Compact, outcome },
         PolicyEvent::Refaulted { pages: Pages(200_000) },
     ];
-    let (totals, rows) = look(62, 40, 1);
+    let (totals, rows) = machine(62, 40, 1);
     let time = Duration::from_secs(60 * (minute + 1));
     let after = fresh.step(&Observation { time, totals, rows: &rows, events: &events });
     assert!(after.requests.is_empty(), "{after:?}");
@@ -395,7 +363,7 @@ fn a_request_that_does_nothing_is_not_repeated_at_once() {
 }
 
 fn not_repeated_at_once(op: &RequestOp, used: u64, nr_empty: u32) {
-    let (totals, rows) = look(used, 0, 0);
+    let (totals, rows) = machine(used, 0, 0);
     let totals = MachineTotals { nr_empty, ..totals };
     let mut governor = governor();
     let (mut minute, first) = until_it_acts(&mut governor, totals, &rows, 0).unwrap();
@@ -421,7 +389,7 @@ fn not_repeated_at_once(op: &RequestOp, used: u64, nr_empty: u32) {
 
 #[test]
 fn slices_that_save_nothing_alone_are_left_on() {
-    let (totals, rows) = look(20, 0, 0);
+    let (totals, rows) = machine(20, 0, 0);
     let economics = economics().switched_as_one(Some(Bytes(4 << 30)), Bytes(1 << 30));
     let mut governor = GovernorPolicy::new(settings::GovernorConfig::default(), economics);
     assert!(until_it_acts(&mut governor, totals, &rows, 0).is_none());
@@ -441,7 +409,7 @@ fn nothing_done(reason: Reason) -> [PolicyEvent; 1] {
 
 #[test]
 fn empty_slices_go_off_though_a_request_for_used_ones_found_no_room() {
-    let (totals, rows) = look(20, 0, 0);
+    let (totals, rows) = machine(20, 0, 0);
     let mut governor = governor();
     let (minute, _) = until_it_acts(&mut governor, totals, &rows, 0).unwrap();
     let time = Duration::from_secs(60 * minute + 10);
@@ -456,7 +424,7 @@ fn empty_slices_go_off_though_a_request_for_used_ones_found_no_room() {
 
 #[test]
 fn tries_again_when_demand_has_fallen_since_there_was_no_room() {
-    let (totals, rows) = look(40, 0, 0);
+    let (totals, rows) = machine(40, 0, 0);
     let waits = |used| {
         let mut governor = governor();
         let (minute, _) = until_it_acts(&mut governor, totals, &rows, 0).unwrap();
@@ -467,7 +435,7 @@ fn tries_again_when_demand_has_fallen_since_there_was_no_room() {
             governor.step(&Observation { time, totals, rows: &rows, events: &events });
             at = until_it_acts(&mut governor, totals, &rows, at + 2).unwrap().0;
         }
-        let (later, rows) = look(used, 0, 0);
+        let (later, rows) = machine(used, 0, 0);
         let time = Duration::from_secs(60 * (at + 1));
         governor.step(&Observation {
             time,
@@ -483,7 +451,7 @@ fn tries_again_when_demand_has_fallen_since_there_was_no_room() {
 
 #[test]
 fn a_budget_that_was_too_low_for_any_slice_is_raised_up_to_a_full_slice() {
-    let (totals, rows) = look(20, 0, 0);
+    let (totals, rows) = machine(20, 0, 0);
     let mut governor = governor();
     let mut minute = 0;
     let mut budgets = Vec::new();
@@ -525,7 +493,7 @@ fn says_why_and_what_it_expects() {
 
 #[test]
 fn after_a_cold_start_empty_slices_go_first_and_used_ones_once_they_would_have_paid() {
-    let (totals, rows) = look(20, 0, 0);
+    let (totals, rows) = machine(20, 0, 0);
     let totals = MachineTotals { nr_empty: 7, ..totals };
     let mut governor = governor();
     let first =

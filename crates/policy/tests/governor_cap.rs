@@ -1,51 +1,13 @@
 //! The governor's cap, where cache that it dropped comes back and no trace of it shows.
 
+mod machine;
+
 use std::time::Duration;
 
+use machine::{economics, machine};
 use proptest::prelude::*;
-use ramslice_energy::builtin;
-use ramslice_policy::bench::PAGE_BYTES;
-use ramslice_policy::{
-    GovernorPolicy, MachineTotals, Observation, Policy, PolicyEvent, SliceEconomics, SliceRow,
-    settings,
-};
-use ramslice_types::{
-    Bytes, CacheChoice, Pages, Price, RequestOp, RequestOutcome, SliceId, SliceState,
-};
-
-const SLICE: Pages = Pages(262_144);
-
-fn economics() -> SliceEconomics {
-    let profile = builtin("thesis-parc").unwrap().unwrap();
-    let state = profile.state("parc").unwrap();
-    SliceEconomics::new(state, profile.machine.as_ref().unwrap(), Bytes(1 << 30), PAGE_BYTES)
-        .unwrap()
-}
-
-/// A machine of 64 slices: so many used, so many of these by cache, so many offline.
-fn machine(used: u64, cache: u64, offline: u32) -> (MachineTotals, Vec<SliceRow>) {
-    let totals = MachineTotals {
-        slice_pages: SLICE,
-        managed: SLICE * 64,
-        free: SLICE * (64 - used - u64::from(offline)),
-        offline: SLICE * u64::from(offline),
-        freeable: SLICE * cache,
-        cache: SLICE * cache,
-        awake_reserve: Pages(1000),
-        nr_slices: 64,
-        nr_offline: offline,
-        ..MachineTotals::default()
-    };
-    let row = |id| SliceRow {
-        id: SliceId(id),
-        state: if id >= 64 - offline { SliceState::Offline } else { SliceState::Online },
-        price: Some(Price(8_000_000)),
-        present: SLICE,
-        free: Pages(1000),
-        freeable: Pages::ZERO,
-    };
-    (totals, (0..64).map(row).collect())
-}
+use ramslice_policy::{GovernorPolicy, Observation, Policy, PolicyEvent, settings};
+use ramslice_types::{CacheChoice, Pages, Price, RequestOp, RequestOutcome};
 
 /// What a run came to.
 struct CapRun {
