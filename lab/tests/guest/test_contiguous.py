@@ -5,6 +5,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
+
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import PAGE, vmstat

@@ -14,8 +14,8 @@ pub(crate) fn economics() -> SliceEconomics {
         .unwrap()
 }
 
-/// A machine of 64 slices: so many used, so many of these by cache, so many offline. Its used slices
-/// have all the same price.
+/// A machine of 64 slices: so many used, so many of these by cache, so many offline. Its used
+/// slices have all the same price.
 pub(crate) fn machine(used: u64, cache: u64, offline: u32) -> (MachineTotals, Vec<SliceRow>) {
     let totals = MachineTotals {
         slice_pages: SLICE,
