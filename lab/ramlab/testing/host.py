@@ -236,8 +236,13 @@ class GuestTests:
 
 
 def _add_machine_seconds(reports, seconds):
-    """Has the setup of a test last as long as the boot before it, and the end of its machine."""
+    """Has the setup of a test last as long as the boot before it, and the end of its machine.
+
+    Where a guest's clock counts instructions, its seconds become those of the host.
+    """
     guest = sum(report.duration for report in reports if not isinstance(report, SubtestReport))
+    for report in reports if guest > seconds else ():
+        report.duration *= seconds / guest
     for report in reports[:1]:
         report.duration += max(0, seconds - guest)
 

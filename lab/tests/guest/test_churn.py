@@ -29,17 +29,6 @@ class Dose:
     share: float = 0.5
 
 
-def doses(short, full):
-    """A test of every run with the short dose, and one of the long campaigns with the full one."""
-    return pytest.mark.parametrize("dose", [
-        pytest.param(short, id="short"),
-        pytest.param(full, id="full", marks=pytest.mark.slow),
-    ])
-
-
-SHORT = Dose(seconds=6, share=0.15)
-
-
 def run(dose, **options):
     problems, summary = churn(seconds=dose.seconds, share=dose.share, **options)
     print(summary)
@@ -52,15 +41,18 @@ def test_loads_keep_their_contents_on_the_classic_lru():
     run(Dose(seconds=25), lru="classic")
 
 
+@pytest.mark.slow
 @MACHINE
-@doses(SHORT, Dose(seconds=25))
-def test_loads_keep_their_contents_on_mglru(dose):
-    run(dose, lru="mglru", seed=2)
+def test_loads_keep_their_contents_on_mglru():
+    run(Dose(seconds=25), lru="mglru", seed=2)
 
 
 # A page fault costs ten times as much with checkers, so the loads are smaller
 @vm(kernel="debug", mem="2G", disk="2G", append="ramslice=32M")
-@doses(Dose(seconds=4, share=0.04), Dose(seconds=20, share=0.1))
+@pytest.mark.parametrize("dose", [
+    pytest.param(Dose(seconds=4, share=0.04), id="short"),
+    pytest.param(Dose(seconds=20, share=0.1), id="full", marks=pytest.mark.slow),
+])
 def test_loads_keep_their_contents_with_checkers(dose):
     run(dose)
 
@@ -95,10 +87,10 @@ def test_loads_keep_their_contents_while_policies_change():
     run(Dose(seconds=20), policies=known("packed", "low", "array", "stock"))
 
 
-@vm(kernel=["plain", "research"], slow="research", mem="2G", disk="1G", append=HOLES)
-@doses(SHORT, Dose(seconds=20))
-def test_loads_keep_their_contents_in_memory_with_holes(dose):
-    run(dose, seed=2, policies=known("list", "adaptive", "stock", "packed"))
+@pytest.mark.slow
+@vm(kernel=["plain", "research"], mem="2G", disk="1G", append=HOLES)
+def test_loads_keep_their_contents_in_memory_with_holes():
+    run(Dose(seconds=20), seed=2, policies=known("list", "adaptive", "stock", "packed"))
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ def pagemap(memory):
     return [int.from_bytes(data[at:at + 8], "little") for at in range(0, len(data), 8)]
 
 
-@vm(kernel=["plain", "debug"], mem="1G", append="ramslice=16M")
+@vm(kernel=["plain", "debug"], slow="plain", mem="1G", append="ramslice=16M")
 class MigrationByRuns(PageMovementTest):
     def moved(self, memory, before):
         """Pages that are elsewhere than before."""

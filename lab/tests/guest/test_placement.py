@@ -91,6 +91,7 @@ class Policies(PlacementTest):
         kernel, user = self.where(self.both)
         self.assert_mostly(user, lambda s: s in before or kernel.get(s, 0) < 256)
 
+    @pytest.mark.slow
     @vm(kernel="research", **FIRST)
     def test_list_separates_kernel_and_user_pages(self):
         self.apart("list")
@@ -161,7 +162,7 @@ class Interface(PlacementTest):
         self.assertEqual(placement_workload.figures(), before)
 
 
-@vm(kernel="research", **ALONE)
+@vm(kernel="research", slow=True, **ALONE)
 class Ranked(PlacementTest):
     def test_free_blocks_of_another_type_do_not_end_the_search(self):
         size = dev.read(dev.SYSFS / "slice_bytes")
@@ -187,7 +188,7 @@ class Ranked(PlacementTest):
         self.assertLess(passed, placed / 4)
 
 
-@vm(kernel="research", mem="2G", disk="512M", append="ramslice=256M", fresh=True)
+@vm(kernel="research", slow=True, mem="2G", disk="512M", append="ramslice=256M", fresh=True)
 class Shared(PlacementTest):
     """The second zone begins at 16 MiB, in the first slice, which belongs to the first zone."""
 

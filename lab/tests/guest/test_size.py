@@ -11,6 +11,8 @@ import sys
 import unittest
 from pathlib import Path
 
+import pytest
+
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.pytest_vm import vm
@@ -121,9 +123,11 @@ class Programs(Sizes):
     def test_a_reader_reads_again_what_no_longer_fits(self):
         self.check_readers("readers")
 
+    @pytest.mark.slow
     def test_ten_readers(self):
         self.check_readers("readers-10")
 
+    @pytest.mark.slow
     def test_a_reader_of_mostly_few_files(self):
         self.check_readers("biased")
 

@@ -24,7 +24,7 @@ from ramlab.kernel.source import Source
 SEED = os.environ.get("RAMSLICE_FUZZ_SEED", "1")
 SHORT_INPUTS, FULL_INPUTS, ARM64_INPUTS, GUIDED_INPUTS, RACE_INPUTS = (
     int(os.environ.get("RAMSLICE_FUZZ_INPUTS", inputs))
-    for inputs in (6000, 12000, 10000, 3000, 5000))
+    for inputs in (3000, 12000, 10000, 3000, 5000))
 
 
 def expected_policies(research):
