@@ -200,23 +200,15 @@ mod tests {
     /// Two empty slices, one half full, one with slab, one offline; 100 pages each.
     fn backend() -> ReplayBackend {
         let slice = |id: u32, state, free: u64, anon: u64, price| Slice {
-            id: SliceId(id),
             state,
-            reason: Reason::None,
-            unreclaimable: false,
-            backoff: false,
-            unmovable: false,
-            node: NodeId(0),
-            zone: ZoneNumber(2),
-            present: Pages(100),
             price: Price(price),
             counters: SliceCounters {
                 free: Pages(free),
                 lru_anon: Pages(anon),
                 ..SliceCounters::default()
             },
-            retry_ms: 0,
-            held: false,
+            zone: ZoneNumber(2),
+            ..Slice::unread(SliceId(id), Pages(100))
         };
         let mut slices = vec![
             slice(0, SliceState::Online, 40, 20, 900),

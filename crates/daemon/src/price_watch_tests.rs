@@ -1,28 +1,14 @@
 //! Operations from what a request answers, and what is not taken.
 
 use ramslice_calibrate::thesis;
-use ramslice_types::{NodeId, Reason, SliceCounters, SliceId, ZoneNumber};
+use ramslice_types::{Reason, SliceCounters, SliceId};
 
 use super::*;
 
 fn slice(id: u32, state: SliceState, free: u64, mapped: u64) -> Slice {
     let counters =
         SliceCounters { free: Pages(free), anon_mapped: Pages(mapped), ..SliceCounters::default() };
-    Slice {
-        id: SliceId(id),
-        state,
-        reason: Reason::None,
-        unreclaimable: false,
-        backoff: false,
-        unmovable: false,
-        held: false,
-        node: NodeId(0),
-        zone: ZoneNumber(1),
-        present: Pages(4096),
-        price: Price(0),
-        counters,
-        retry_ms: 0,
-    }
+    Slice { state, counters, ..Slice::unread(SliceId(id), Pages(4096)) }
 }
 
 /// Two slices, of which one goes off that has 1000 free pages, and 2000 that are mapped.

@@ -1,7 +1,7 @@
 //! The ledger counts what was off for sure, and what may have been.
 
 use proptest::prelude::*;
-use ramslice_types::{NodeId, Pages, Price, Reason, SliceCounters, ZoneNumber};
+use ramslice_types::Pages;
 
 use super::*;
 use SliceState::{Emptying, Offline, Online, Waking};
@@ -21,21 +21,8 @@ fn sample(second: u64, event_seq: u64, states: &[SliceState]) -> EnergySample {
 
 /// A machine whose slices are all offline; another program took the second one offline.
 fn snapshot() -> SliceSnapshot {
-    let slice = |id: u32| Slice {
-        id: SliceId(id),
-        state: Offline,
-        reason: Reason::None,
-        unreclaimable: false,
-        backoff: false,
-        unmovable: false,
-        held: id == 1,
-        node: NodeId(0),
-        zone: ZoneNumber(0),
-        present: Pages(256),
-        price: Price(0),
-        counters: SliceCounters::default(),
-        retry_ms: 0,
-    };
+    let slice =
+        |id: u32| Slice { state: Offline, held: id == 1, ..Slice::unread(SliceId(id), Pages(256)) };
     SliceSnapshot { event_seq: 0, time: Duration::ZERO, slices: (0..3).map(slice).collect() }
 }
 

@@ -325,6 +325,22 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl PageRun {
+    /// A run of single pages of a class, of which nothing else is known.
+    pub fn of_class(pfn: Pfn, pages: Pages, class: PageClass) -> Self {
+        Self {
+            pfn,
+            pages,
+            class,
+            reason: Reason::None,
+            flags: PageFlags::default(),
+            order: 0,
+            mappings: 0,
+            extra_references: 0,
+            file: None,
+            cgroup_inode: None,
+        }
+    }
+
     /// Whether an unknown holder references them at this moment, for example a pipe that borrowed
     /// them. Page cache is read all the time, so its references say nothing.
     fn is_lent(&self) -> bool {

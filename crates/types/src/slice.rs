@@ -108,6 +108,26 @@ pub struct Slice {
 }
 
 impl Slice {
+    /// An online slice of the first node's first zone, of which nothing is known: no counters, no
+    /// price, no reason.
+    pub fn unread(id: SliceId, present: Pages) -> Self {
+        Self {
+            id,
+            state: SliceState::Online,
+            reason: Reason::None,
+            unreclaimable: false,
+            backoff: false,
+            unmovable: false,
+            held: false,
+            node: NodeId(0),
+            zone: ZoneNumber(0),
+            present,
+            price: Price::ZERO,
+            counters: SliceCounters::default(),
+            retry_ms: 0,
+        }
+    }
+
     /// Out of reach for allocations: quarantined or held.
     pub fn is_away(&self) -> bool {
         self.held || self.state == SliceState::Quarantined

@@ -1,6 +1,6 @@
 //! The pages of a slice as runs of similar pages, and the cgroups that they are charged to.
 
-use ramslice_types::{PageClass, PageFlags, PageRun, Pages, Pfn, Reason, SliceContents, SliceId};
+use ramslice_types::{PageClass, PageRun, Pages, Pfn, Reason, SliceContents, SliceId};
 
 use super::blocks::BlockState;
 use super::page_scan::PageScan;
@@ -24,12 +24,12 @@ impl PageScan {
             let block = self.walked_block(number);
             let (first, pages) = (block.first, block.pages);
             if self.blocks[&number].state == BlockState::Offline {
-                push(&mut runs, run(first, pages, PageClass::Off));
+                push(&mut runs, PageRun::of_class(first, pages, PageClass::Off));
                 continue;
             }
             let cgroups = cgroups(system, first, pages.0);
             walk_pages(system, &block, &mut |pfn, page| {
-                let mut one = run(Pfn(pfn), Pages(1), page.class);
+                let mut one = PageRun::of_class(Pfn(pfn), Pages(1), page.class);
                 (one.reason, one.flags) = (page.reason, page.flags);
                 if page.may_stay() && part.sum.perhaps_free > Pages::ZERO {
                     (one.class, one.reason) = (PageClass::Transit, Reason::None);
@@ -61,21 +61,6 @@ fn cgroups(system: &dyn SystemFiles, first: Pfn, pages: u64) -> Vec<u64> {
     let read = system.words(CGROUPS, first.0, &mut words).unwrap_or(0);
     words.truncate(read);
     words
-}
-
-fn run(pfn: Pfn, pages: Pages, class: PageClass) -> PageRun {
-    PageRun {
-        pfn,
-        pages,
-        class,
-        reason: Reason::None,
-        flags: PageFlags::default(),
-        order: 0,
-        mappings: 0,
-        extra_references: 0,
-        file: None,
-        cgroup_inode: None,
-    }
 }
 
 /// Appends a run, or extends the last one if both are alike.

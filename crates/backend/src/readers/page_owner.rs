@@ -118,7 +118,7 @@ fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ramslice_types::{PageClass, PageFlags, Pages, Reason};
+    use ramslice_types::{PageClass, Pages, Reason};
 
     const RECORD: &str = "Page allocated via order 2, \
         mask 0xd20c0(__GFP_IO|__GFP_FS|__GFP_NOWARN), pid 312, \
@@ -186,16 +186,8 @@ mod tests {
     #[test]
     fn neighbouring_runs_are_read_in_one_go() {
         let run = |pfn, pages| PageRun {
-            pfn: Pfn(pfn),
-            pages: Pages(pages),
-            class: PageClass::Slab,
             reason: Reason::Slab,
-            flags: PageFlags::default(),
-            order: 0,
-            mappings: 0,
-            extra_references: 0,
-            file: None,
-            cgroup_inode: None,
+            ..PageRun::of_class(Pfn(pfn), Pages(pages), PageClass::Slab)
         };
         let runs = [run(4, 2), run(6, 1), run(9, 1)];
         assert_eq!(ranges(&runs.iter().collect::<Vec<_>>()), [(Pfn(4), Pfn(7)), (Pfn(9), Pfn(10))]);

@@ -207,7 +207,7 @@ pub(crate) fn cells(contents: &SliceContents, per_cell: u64) -> Vec<PageStyle> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ramslice_types::{PageFlags, Pfn, SliceId, SliceState};
+    use ramslice_types::{Pfn, SliceId, SliceState};
 
     fn contents(runs: &[(u64, PageClass, Reason)]) -> SliceContents {
         let mut pfn = 0;
@@ -215,18 +215,7 @@ mod tests {
             .iter()
             .map(|&(pages, class, reason)| {
                 pfn += pages;
-                PageRun {
-                    pfn: Pfn(pfn - pages),
-                    pages: Pages(pages),
-                    class,
-                    reason,
-                    flags: PageFlags::default(),
-                    order: 0,
-                    mappings: 0,
-                    extra_references: 0,
-                    file: None,
-                    cgroup_inode: None,
-                }
+                PageRun { reason, ..PageRun::of_class(Pfn(pfn - pages), Pages(pages), class) }
             })
             .collect();
         let (slice, state, reason) = (SliceId(3), SliceState::Online, Reason::None);

@@ -192,25 +192,14 @@ pub(super) fn keep(context: &CommandContext) -> Result<ExitStatus> {
 
 #[cfg(test)]
 mod tests {
-    use ramslice_types::{NodeId, Price, SliceCounters, ZoneNumber};
+    use ramslice_types::SliceCounters;
 
     use super::*;
 
     fn slice(free: u64, present: u64) -> Slice {
         Slice {
-            id: SliceId(0),
-            state: SliceState::Online,
-            reason: Reason::None,
-            unreclaimable: false,
-            backoff: false,
-            unmovable: false,
-            held: false,
-            node: NodeId(0),
-            zone: ZoneNumber(0),
-            present: Pages(present),
-            price: Price::ZERO,
             counters: SliceCounters { free: Pages(free), ..SliceCounters::default() },
-            retry_ms: 0,
+            ..Slice::unread(SliceId(0), Pages(present))
         }
     }
 

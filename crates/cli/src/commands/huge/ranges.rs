@@ -73,7 +73,7 @@ pub(super) fn cheapest_first(ranges: &[PageRange]) -> Vec<&PageRange> {
 
 #[cfg(test)]
 mod tests {
-    use ramslice_types::{NodeId, Pages, SliceCounters, ZoneNumber};
+    use ramslice_types::Pages;
 
     use super::*;
 
@@ -90,21 +90,7 @@ mod tests {
     }
 
     fn slice(id: u32, slice_mib: u64, price: u64) -> Slice {
-        Slice {
-            id: SliceId(id),
-            state: SliceState::Online,
-            reason: Reason::None,
-            unreclaimable: false,
-            backoff: false,
-            unmovable: false,
-            held: false,
-            node: NodeId(0),
-            zone: ZoneNumber(0),
-            present: Pages(slice_mib * 256),
-            price: Price(price),
-            counters: SliceCounters::default(),
-            retry_ms: 0,
-        }
+        Slice { price: Price(price), ..Slice::unread(SliceId(id), Pages(slice_mib * 256)) }
     }
 
     #[test]
