@@ -154,6 +154,8 @@ pub struct DaemonSettings {
     pub policy: PolicyConfig,
     /// What offline slices are worth.
     pub worth: WorthPlan,
+    /// In mode on, slices become as large as what the hardware switches as one.
+    pub resize_slices: bool,
     /// After how long a request is given up.
     pub deadline: Duration,
     /// The most slices that one request switches off.
@@ -220,6 +222,7 @@ struct RawEnergy {
     machine: Option<Spanned<String>>,
     granularity: Option<Spanned<String>>,
     time_factor: Option<Spanned<String>>,
+    resize_slices: Option<Spanned<bool>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -435,6 +438,7 @@ impl DaemonSettings {
             backend: raw.backend,
             policy,
             worth,
+            resize_slices: raw.energy.resize_slices.is_none_or(Spanned::into_inner),
             deadline: Duration::from_secs_f64(deadline),
             max_slices,
             pressure: PressureSettings {
@@ -509,18 +513,20 @@ fn worth(raw: &RawEnergy, checks: &mut SettingsChecks<'_>) -> Option<WorthPlan> 
 
 /// Settings about DRAM mean nothing beside another profile.
 fn refuse_power_settings(raw: &RawEnergy, profile: &str, checks: &mut SettingsChecks<'_>) {
-    for (name, value) in [
-        ("state", &raw.state),
-        ("machine", &raw.machine),
-        ("granularity", &raw.granularity),
-        ("time_factor", &raw.time_factor),
+    let of_text = |value: &Option<Spanned<String>>| value.as_ref().map(Spanned::span);
+    for (name, at) in [
+        ("state", of_text(&raw.state)),
+        ("machine", of_text(&raw.machine)),
+        ("granularity", of_text(&raw.granularity)),
+        ("time_factor", of_text(&raw.time_factor)),
+        ("resize_slices", raw.resize_slices.as_ref().map(Spanned::span)),
     ] {
-        if let Some(value) = value {
+        if let Some(at) = at {
             let message = format!(
                 "energy.{name} is about DRAM and has no use with the profile `{profile}`: take it \
                  out"
             );
-            checks.add_fault(Some(value.span()), message);
+            checks.add_fault(Some(at), message);
         }
     }
 }

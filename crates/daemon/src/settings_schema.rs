@@ -42,7 +42,7 @@ pub(crate) fn allowed(name: &str) -> Option<String> {
         "energy.state" => "the name of a power state, as in \"parc\"",
         "energy.granularity" => "a size, as in \"64MiB\", or \"slice\"",
         "energy.time_factor" => "a number or a range between quotes: \"15\" or \"12..18\"",
-        "cold.automatic" => "true or false",
+        "energy.resize_slices" | "cold.automatic" => "true or false",
         "cold.idle" => "a time of at least 100ms, as in \"30s\" or \"2min\"",
         "cold.rate" => "a size of at least 4KiB, for each second, as in \"16MiB\"",
         "cold.except" => "paths of control groups, as in [\"/system.slice/a.service\"]",

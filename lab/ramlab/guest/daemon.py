@@ -30,7 +30,7 @@ costs = "predicted"
 [periodic]
 period_seconds = 1.0
 [energy]
-granularity = "slice"
+granularity = "{unit}"
 time_factor = "12..18"
 [state]
 save_seconds = 0
@@ -54,8 +54,10 @@ class Daemon:
         self.configure(**settings)
         self.process = None
 
-    def configure(self, mode="observe", policy="governor", stop="leave", stall=0, period=0.5):
-        text = SETTINGS.format(mode=mode, policy=policy, stop=stop, stall=stall, period=period)
+    def configure(self, mode="observe", policy="governor", stop="leave", stall=0, period=0.5,
+                  unit="slice"):
+        text = SETTINGS.format(mode=mode, policy=policy, stop=stop, stall=stall, period=period,
+                               unit=unit)
         (self.folder / "c.toml").write_text(text)
 
     def start(self):

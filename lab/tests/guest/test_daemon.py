@@ -143,6 +143,46 @@ class On(DaemonTest):
         self.assertGreater(self.off(), 0, "the settings in force leave slices offline")
 
 
+class Units(DaemonTest):
+    """The hardware switches more than a slice as one."""
+
+    def setUp(self):
+        super().setUp()
+        size = dev.read(dev.SYSFS / "slice_bytes")
+        self.addCleanup(dev.write, dev.SYSFS / "slice_bytes", size)
+        self.addCleanup(harness.wake, self.device)
+        # Without a driver nothing is switched
+        self.enterContext(harness.simulator())
+
+    def size(self):
+        return int(dev.read(dev.SYSFS / "slice_bytes")) // harness.MIB
+
+    def test_slices_become_as_large_once_all_are_online_and_are_switched_then(self):
+        number, = self.empty()
+        self.assertEqual(self.device.request("offline", id=number).nr_done, 1)
+        before = self.size()
+        self.daemon.configure(mode="on", policy="never", unit="64MiB")
+        self.daemon.start()
+        self.daemon.until(lambda: f"slice {number} is offline, and the size" in self.daemon.log())
+        self.assertEqual(self.size(), before)
+        self.device.request("online_all")
+        self.daemon.until(lambda: self.size() == 64)
+        self.daemon.configure(mode="on", unit="64MiB")
+        self.daemon.process.send_signal(signal.SIGHUP)
+        self.daemon.until(self.off)
+        self.daemon.steps(2)
+        self.assertEqual(harness.violations(), 0)
+        self.assertEqual(self.daemon.end(), 0)
+
+    def test_in_mode_observe_the_size_stays(self):
+        before = self.size()
+        self.daemon.configure(unit="64MiB")
+        self.daemon.start()
+        self.daemon.until(lambda: self.daemon.status() and self.daemon.status()["machine"]["ok"])
+        self.daemon.steps(2)
+        self.assertEqual(self.size(), before)
+
+
 class Prices(DaemonTest):
     """The daemon learns from the outcome of requests and installs no prices."""
 

@@ -5,6 +5,7 @@
 mod bind;
 mod decide;
 mod pressure;
+mod slice_size;
 mod status;
 
 use std::collections::BTreeMap;
@@ -126,6 +127,8 @@ pub struct DecisionEngine {
     failures: FailureReasons,
     decisions: Vec<ZoneDecision>,
     backend_kind: Option<&'static str>,
+    /// Why slices are not as large as what the hardware switches.
+    size_refused: Option<String>,
     error: Option<String>,
     time: Duration,
     /// Once set, the daemon is to stop, and no further request goes out.
@@ -171,6 +174,7 @@ impl DecisionEngine {
             failures: FailureReasons::default(),
             decisions: Vec::new(),
             backend_kind: None,
+            size_refused: None,
             error: None,
             time,
             stop,
@@ -257,7 +261,7 @@ impl DecisionEngine {
         began: Instant,
     ) -> Result<MachineSnapshot, BackendError> {
         self.time = now;
-        let look = MachineSnapshot::take(backend);
+        let look = MachineSnapshot::take(backend).and_then(|look| self.fit_slices(backend, look));
         let took = began.elapsed();
         // A machine that the settings do not fit is not up, even if it can be read.
         let look = look.and_then(|look| self.bind(backend, &look).map(|()| look));
@@ -521,6 +525,8 @@ mod hit_ratio_tests;
 mod pressure_tests;
 #[cfg(test)]
 mod price_tests;
+#[cfg(test)]
+mod slice_size_tests;
 #[cfg(test)]
 mod stock_tests;
 #[cfg(test)]

@@ -54,6 +54,7 @@ impl DecisionEngine {
     /// What the operator should know, a sentence for each.
     fn notes(&self, bound: &BoundMachine) -> Vec<String> {
         let mut notes = self.settings.worth.notes(&bound.info);
+        notes.extend(self.size_refused.clone());
         let counts = self.settings.policy.policy == PolicyKind::Governor
             && self.settings.worth.power().is_none();
         if counts && self.stalls.is_none() {
