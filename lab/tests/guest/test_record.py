@@ -75,8 +75,9 @@ with dev.Device() as device:
     free = 4 * device.info().free_pages // 1024
     # More than is awake, so that demand wakes slices
     with harness.Memory(free + 150) as memory:
-        memory.touch()
-    second = device.request("compact", flags=dev.IGNORE_BACKOFF)
+        # What is left of it in each slice has to move
+        memory.touch().punch()
+        second = device.request("compact", flags=dev.IGNORE_BACKOFF)
     json.dump([r.dict() for r in (first, second)], open(sys.argv[1], "w"))
 """
 
@@ -92,6 +93,7 @@ with dev.Device() as device:
         requests = json.loads(outcome.read_text())
         self.assertGreater(woken, 0)
         self.assertGreater(min(r["nr_done"] for r in requests), 0)
+        self.assertGreater(sum(r["pages_migrated"] for r in requests), 0)
         self.assertEqual(list(TRACING.glob("instances/ramslice-*")), [])
 
         checked = json.loads(ramslice("record", "--json", "--check", folder))
