@@ -225,11 +225,19 @@ impl EnergyPlan {
         }
     }
 
-    /// What the hardware switches as one, if that is known and more than a slice, and if a driver
-    /// may switch it.
+    /// What the hardware switches as one, if that is known and more than a slice.
     pub fn larger_unit(&self, info: &BackendInfo) -> Option<Bytes> {
-        let unit = self.granule(info.slice_bytes).bytes()?;
-        (PowerSwitch::of(info) != PowerSwitch::Missing && unit > info.slice_bytes).then_some(unit)
+        self.granule(info.slice_bytes).bytes().filter(|unit| *unit > info.slice_bytes)
+    }
+
+    /// Whether a driver may switch offline slices.
+    pub fn may_be_switched(info: &BackendInfo) -> bool {
+        PowerSwitch::of(info) != PowerSwitch::Missing
+    }
+
+    /// How the size of what the hardware switches as one was set.
+    pub fn unit(&self) -> SwitchUnit {
+        self.unit
     }
 
     fn granule(&self, slice: Bytes) -> PowerGranule {
@@ -275,8 +283,8 @@ impl EnergyPlan {
             Some(unit) if unit > slice => Some(format!(
                 "slices of {slice} are smaller than what the hardware switches as one, {unit} by \
                  the profile {}: unless all slices of such a unit are offline, nothing is saved, \
-                 and the governor does nothing; in mode on, ramsliced makes them larger while \
-                 all are online, as `ramslice slices --resize {}` does; or set energy.granularity",
+                 and the governor does nothing; make them larger with \
+                 `ramslice slices --resize {}`, or set energy.granularity",
                 self.name(),
                 unit.typed(),
             )),

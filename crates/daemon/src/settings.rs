@@ -154,7 +154,7 @@ pub struct DaemonSettings {
     pub policy: PolicyConfig,
     /// What offline slices are worth.
     pub worth: WorthPlan,
-    /// In mode on, slices become as large as what the hardware switches as one.
+    /// Slices become as large as what the hardware switches as one.
     pub resize_slices: bool,
     /// After how long a request is given up.
     pub deadline: Duration,

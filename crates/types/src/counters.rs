@@ -205,6 +205,21 @@ impl PageComposition {
     }
 }
 
+impl AddAssign for SliceCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.free += other.free;
+        self.lru_anon += other.lru_anon;
+        self.lru_file += other.lru_file;
+        self.anon_mapped += other.anon_mapped;
+        self.file_mapped += other.file_mapped;
+        self.file += other.file;
+        self.shmem += other.shmem;
+        self.dirty += other.dirty;
+        self.writeback += other.writeback;
+        self.huge += other.huge;
+    }
+}
+
 impl AddAssign for PageComposition {
     fn add_assign(&mut self, other: Self) {
         self.unmovable += other.unmovable;

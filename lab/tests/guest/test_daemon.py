@@ -174,13 +174,14 @@ class Units(DaemonTest):
         self.assertEqual(harness.violations(), 0)
         self.assertEqual(self.daemon.end(), 0)
 
-    def test_in_mode_observe_the_size_stays(self):
+    def test_mode_observe_works_with_larger_slices_and_leaves_the_kernels(self):
         before = self.size()
-        self.daemon.configure(unit="64MiB")
+        self.daemon.configure(policy="periodic", unit="64MiB")
         self.daemon.start()
-        self.daemon.until(lambda: self.daemon.status() and self.daemon.status()["machine"]["ok"])
-        self.daemon.steps(2)
-        self.assertEqual(self.size(), before)
+        self.daemon.until(lambda: self.daemon.would_be_off() > 1)
+        # All of them would be slices of 64 MiB
+        self.assertLess(self.daemon.would_be_off(), 1024 // 64)
+        self.assertEqual((self.size(), self.off()), (before, 0))
 
 
 class Prices(DaemonTest):

@@ -12,6 +12,7 @@
 //!       |- patched        rules of the patched kernel
 //!       |- hotplug        rules of memory hotplug, on a stock kernel
 //!       `- machine_copy   the machine in memory, and where pages go
+//!           `- larger_slices  the same, neighbouring slices as one
 //! ```
 //!
 //! What it cannot know: whether pages that look movable are pinned; memory that was wanted and
@@ -19,6 +20,7 @@
 //! it as dropped. So figures of what would be earned are rather too high.
 
 mod hotplug;
+mod larger_slices;
 mod machine_copy;
 mod patched;
 mod requests;
@@ -34,7 +36,7 @@ use std::time::{Duration, Instant};
 use ramslice_types::{
     Backend, BackendError, BackendErrorKind, BackendInfo, Bytes, CacheLookups, ContentsDetail,
     MemoryHeadroom, Price, PriceParameter, Request, RequestOutcome, SliceContents, SliceId,
-    SliceSnapshot, WorkCounters, Zone, zones_are_short,
+    SliceSnapshot, SliceState, WorkCounters, Zone, zones_are_short,
 };
 
 pub(crate) use machine_copy::MachineCopy;
@@ -108,6 +110,13 @@ where
         state: &'a mut WhatIfState,
     ) -> Result<&'a mut RealAndCopy, BackendError> {
         let mut machine = MachineCopy::read(&*self.inner)?;
+        if let Some(size) = state.memory.slice_bytes {
+            match machine.slices_in(size) {
+                Some(ratio) => machine.merge_slices(ratio),
+                // The machine's own have changed.
+                None => state.memory = WhatIfMemory::default(),
+            }
+        }
         if let Some(before) = &state.copy {
             let identity =
                 |info: &BackendInfo| (info.slice_bytes, info.page_bytes, info.is_stock());
@@ -171,6 +180,9 @@ where
     /// As it is now, with what would be offline as of the last look at slices.
     fn info(&self) -> Result<BackendInfo, BackendError> {
         let mut state = self.lock();
+        if state.memory.slice_bytes.is_some() {
+            return Ok(self.refreshed_copy(&mut state)?.machine.info.clone());
+        }
         let look = self.current_copy(&mut state)?;
         let (then, copy) = (&look.real_info, &look.machine.info);
         let mut info = self.inner.info()?;
@@ -184,6 +196,9 @@ where
     /// As they are now, with what would be offline as of the last look at slices.
     fn zones(&self) -> Result<Vec<Zone>, BackendError> {
         let mut state = self.lock();
+        if state.memory.slice_bytes.is_some() {
+            return Ok(self.refreshed_copy(&mut state)?.machine.zones.clone());
+        }
         let look = self.current_copy(&mut state)?;
         let mut zones = self.inner.zones()?;
         for zone in &mut zones {
@@ -208,6 +223,10 @@ where
         slice: SliceId,
         detail: ContentsDetail,
     ) -> Result<SliceContents, BackendError> {
+        if let Some(size) = self.lock().memory.slice_bytes {
+            let message = format!("slices of {size} are only worked out: no page of them is read");
+            return Err(BackendError::new(BackendErrorKind::Unsupported, message));
+        }
         self.inner.contents(slice, detail)
     }
 
@@ -245,12 +264,30 @@ where
     }
 
     fn slice_bytes(&self) -> Result<Bytes, BackendError> {
-        self.inner.slice_bytes()
+        let real = self.inner.slice_bytes()?;
+        Ok(self.lock().memory.slice_bytes(real))
     }
 
-    fn set_slice_bytes(&self, _size: Bytes) -> Result<(), BackendError> {
-        let message = "the size of slices cannot change where requests are only worked out";
-        Err(BackendError::new(BackendErrorKind::Unsupported, message))
+    /// Works out requests as if slices had this size: a multiple of the machine's own, which stays.
+    fn set_slice_bytes(&self, size: Bytes) -> Result<(), BackendError> {
+        let real = self.inner.slice_bytes()?;
+        if size.0 == 0 || !size.0.is_multiple_of(real.0) {
+            let message = format!(
+                "slices of {size}: where requests are only worked out, the size must be a \
+                 multiple of the machine's own, {real}"
+            );
+            return Err(BackendError::new(BackendErrorKind::Invalid, message));
+        }
+        let mut state = self.lock();
+        let slices = &self.refreshed_copy(&mut state)?.machine.snapshot.slices;
+        if slices.iter().any(|slice| slice.state != SliceState::Online) {
+            let message = "the size of slices changes only while all of them are online";
+            return Err(BackendError::new(BackendErrorKind::Busy, message));
+        }
+        let slice_bytes = (size != real).then_some(size);
+        state.memory = WhatIfMemory { slice_bytes, ..WhatIfMemory::default() };
+        state.copy = None;
+        Ok(())
     }
 
     fn price_parameter(&self, parameter: PriceParameter) -> Result<Price, BackendError> {

@@ -92,3 +92,113 @@ fn cache_that_moves_to_another_node_is_available_there_as_in_the_real_machine() 
     fake.holds(28, block / 2, 0);
     answers_alike(&fake, 2..16);
 }
+
+// --- larger slices than the machine's ---
+
+/// A machine as if slices were twice as large as its own.
+fn twice_as_large(fake: &FakeMachine) -> WhatIfBackend<Box<dyn Backend>> {
+    let what_if = WhatIfBackend::new(Box::new(fake.backend()) as Box<dyn Backend>);
+    let size = what_if.slice_bytes().unwrap() * 2;
+    what_if.set_slice_bytes(size).unwrap();
+    assert_eq!(what_if.info().unwrap().slice_bytes, size);
+    what_if
+}
+
+#[test]
+fn every_rule_of_a_backend_holds_for_slices_that_are_only_worked_out() {
+    let nodes = FakeMachine::new();
+    nodes.two_nodes(16);
+    for fake in [FakeMachine::new(), machine(2000, 4000), nodes] {
+        let what_if = twice_as_large(&fake);
+        // Their pages cannot be read
+        let settings = CheckSettings { tolerance: Pages::ZERO, contents: false, events: true };
+        let broken = check(&what_if, settings);
+        assert!(broken.is_empty(), "{broken:#?}");
+        assert!(fake.off().is_empty());
+    }
+}
+
+#[test]
+fn a_larger_slice_is_the_sum_of_its_parts_and_goes_whole() {
+    let fake = machine(2000, 4000);
+    let real = fake.backend().snapshot().unwrap().slices;
+    let what_if = twice_as_large(&fake);
+    let slices = what_if.snapshot().unwrap().slices;
+    assert_eq!(slices.len(), real.len().div_ceil(2));
+    for slice in &slices {
+        let parts = || real.iter().filter(|part| part.id.0 / 2 == slice.id.0);
+        assert_eq!(slice.present, parts().map(|part| part.present).sum());
+        assert_eq!(slice.counters.free, parts().map(|part| part.counters.free).sum());
+        assert_eq!(slice.counters.lru_anon, parts().map(|part| part.counters.lru_anon).sum());
+        assert_eq!(slice.price.0, parts().map(|part| part.price.0).sum::<u64>());
+        assert!(!slice.unreclaimable || parts().any(|part| part.unreclaimable));
+    }
+    let totals = |backend: &dyn Backend| {
+        let zone = backend.zones().unwrap().remove(0);
+        (zone.managed_pages, zone.free_pages)
+    };
+    assert_eq!(totals(&what_if), totals(&fake.backend()));
+    let done = what_if.request(&Request { max_slices: Some(3), ..Request::default() }).unwrap();
+    assert_eq!(done.slices_done, 3);
+    let info = what_if.info().unwrap();
+    assert_eq!(info.offline_pages.bytes(info.page_bytes), info.slice_bytes * 3);
+    assert_eq!((what_if.simulated_offline(), fake.off().len()), (Some(3), 0));
+}
+
+#[test]
+fn a_larger_slice_with_a_part_missing_or_of_two_nodes_stays_online() {
+    let fake = FakeMachine::new();
+    // The second node begins in the middle of a slice of two parts
+    fake.two_nodes(17);
+    let what_if = twice_as_large(&fake);
+    let stays = what_if.snapshot().unwrap().slices.into_iter().find(|slice| slice.id.0 == 8);
+    let stays = stays.unwrap();
+    assert_eq!((stays.unreclaimable, stays.reason), (true, Reason::ZoneEnd));
+    let request = Request::new(RequestOp::Offline(stays.id));
+    assert_eq!(what_if.request(&request).unwrap().slices_done, 0);
+
+    let mut copy = MachineCopy::read(&fake.backend()).unwrap();
+    copy.snapshot.slices.retain(|slice| slice.id.0 != 21);
+    copy.merge_slices(2);
+    let stays = copy.slice(copy.find(SliceId(10)).unwrap());
+    assert_eq!((stays.unreclaimable, stays.reason), (true, Reason::Hole));
+}
+
+#[test]
+fn a_size_that_cannot_be_worked_out_is_refused_and_the_machines_own_stays() {
+    let fake = FakeMachine::new();
+    let what_if = WhatIfBackend::new(Box::new(fake.backend()) as Box<dyn Backend>);
+    let real = what_if.slice_bytes().unwrap();
+    for size in [Bytes(0), Bytes(real.0 / 2), Bytes(real.0 * 3 / 2)] {
+        let error = what_if.set_slice_bytes(size).unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::Invalid);
+        assert!(error.to_string().contains("multiple of the machine's own"), "{error}");
+    }
+    what_if.request(&Request { max_slices: Some(1), ..Request::default() }).unwrap();
+    let error = what_if.set_slice_bytes(real * 2).unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Busy);
+    assert_eq!(what_if.slice_bytes().unwrap(), real);
+    what_if.request(&Request::new(RequestOp::OnlineAll)).unwrap();
+    what_if.set_slice_bytes(real * 2).unwrap();
+    what_if.set_slice_bytes(real).unwrap();
+    assert_eq!(
+        what_if.snapshot().unwrap().slices.len(),
+        fake.backend().info().unwrap().nr_slices as usize
+    );
+    assert_eq!(fake.backend().slice_bytes().unwrap(), real);
+}
+
+#[test]
+fn a_larger_size_is_remembered_until_the_machines_own_does_not_divide_it() {
+    let fake = FakeMachine::new();
+    let what_if = twice_as_large(&fake);
+    let size = what_if.slice_bytes().unwrap();
+    what_if.request(&Request { max_slices: Some(2), ..Request::default() }).unwrap();
+    let text = serde_json::to_string(&what_if.memory()).unwrap();
+    let backend = fake.backend();
+    let again = WhatIfBackend::with_memory(&backend, serde_json::from_str(&text).unwrap());
+    assert_eq!((again.info().unwrap().slice_bytes, again.simulated_offline()), (size, Some(2)));
+    backend.set_slice_bytes(size).unwrap();
+    assert_eq!((again.info().unwrap().slice_bytes, again.simulated_offline()), (size, Some(0)));
+    assert_eq!(again.memory(), WhatIfMemory::default());
+}

@@ -1,7 +1,7 @@
 //! What a [`super::WhatIfBackend`] remembers from look to look: slices that would be offline, and
 //! what would have happened to them. It can be saved and taken up again.
 
-use ramslice_types::{SliceId, SliceState};
+use ramslice_types::{Bytes, SliceId, SliceState};
 use serde::{Deserialize, Serialize};
 
 use super::machine_copy::{MachineCopy, ZoneKey};
@@ -10,6 +10,9 @@ use super::requests::RequestResult;
 /// What requests would have done so far.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct WhatIfMemory {
+    /// The size that slices would have, if not the machine's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) slice_bytes: Option<Bytes>,
     /// Slices that would be offline, by zone, in the order in which they went.
     #[serde(rename = "off")]
     pub(super) offline_by_zone: Vec<(ZoneKey, Vec<SliceId>)>,
@@ -21,6 +24,11 @@ pub struct WhatIfMemory {
 }
 
 impl WhatIfMemory {
+    /// The size that slices would have; the machine's own, `real`, if no other was set.
+    pub fn slice_bytes(&self, real: Bytes) -> Bytes {
+        self.slice_bytes.unwrap_or(real)
+    }
+
     /// How many slices would be offline.
     pub fn nr_offline(&self) -> u32 {
         self.offline_by_zone.iter().map(|(_, offline)| offline.len() as u32).sum()

@@ -267,8 +267,10 @@ impl DecisionEngine {
     /// this boot, with the same settings and figures. A reboot wakes everything.
     pub fn saved_what_if(&self, info: &BackendInfo) -> Option<WhatIfMemory> {
         let saved = self.saved.as_ref().filter(|saved| saved.boot == self.host.boot)?;
+        let slice_bytes = saved.what_if.slice_bytes(info.slice_bytes);
+        let info = BackendInfo { slice_bytes, ..info.clone() };
         let economics = self.settings.worth.economics(info.slice_bytes, info.page_bytes).ok()?;
-        (saved.basis == self.basis(info, economics.as_ref())).then(|| saved.what_if.clone())
+        (saved.basis == self.basis(&info, economics.as_ref())).then(|| saved.what_if.clone())
     }
 
     /// The state to save; none if the machine was never read and there was no saved state. The main

@@ -1,10 +1,12 @@
-//! In mode on, slices become as large as what the hardware switches as one: of smaller ones, one
-//! that stays on keeps all of its unit powered, and nothing pays.
+//! Slices become as large as what the hardware switches as one: of smaller ones, one that stays on
+//! keeps all of its unit powered, and nothing pays. In mode observe, they do so in the backend's
+//! answers alone.
 
 use ramslice_types::{Backend, BackendError, Bytes, SliceState};
 use tracing::{info, warn};
 
 use super::DecisionEngine;
+use crate::energy_ledger::EnergyPlan;
 use crate::machine_snapshot::MachineSnapshot;
 use crate::mode::DaemonMode;
 
@@ -25,10 +27,12 @@ impl DecisionEngine {
         look: MachineSnapshot,
     ) -> Result<MachineSnapshot, BackendError> {
         let settings = &self.settings;
-        let wanted = (settings.mode == DaemonMode::On && settings.resize_slices)
+        let wanted = (settings.mode != DaemonMode::Off && settings.resize_slices)
             .then(|| settings.worth.power()?.larger_unit(&look.info))
             .flatten();
-        let Some(size) = wanted else {
+        // What is only worked out assumes a driver.
+        let pays = backend.simulated_offline().is_some() || EnergyPlan::may_be_switched(&look.info);
+        let Some(size) = wanted.filter(|_| pays) else {
             self.size_refused = None;
             return Ok(look);
         };

@@ -29,9 +29,34 @@ fn mode_on_makes_slices_as_large_as_what_the_hardware_switches() {
 }
 
 #[test]
+fn mode_observe_works_with_slices_as_large_and_leaves_the_machines() {
+    // A driver is assumed
+    for driver in [None, Some("none")] {
+        let machine = TestMachine::new(128);
+        *machine.driver.lock().unwrap() = driver;
+        assert_eq!(after_steps(&machine, "observe", ""), (SLICE, vec![]));
+        assert_eq!((machine.what_if.slice_bytes().unwrap(), machine.sent()), (UNIT, 0));
+        assert!(machine.what_if.simulated_offline() > Some(0));
+    }
+}
+
+#[test]
+fn what_was_worked_out_with_larger_slices_is_taken_up_after_a_restart() {
+    let machine = TestMachine::new(128);
+    let settings = || with_energy("mode = \"observe\"", "");
+    let mut engine = engine_of(settings(), None);
+    steps(&mut engine, &machine, 1_000_000, 3);
+    let saved =
+        PersistedState { what_if: machine.what_if.memory(), ..engine.persisted_state().unwrap() };
+    let again = engine_of(settings(), Some(saved));
+    let memory = again.saved_what_if(&machine.real.info().unwrap()).unwrap();
+    assert_eq!(memory, machine.what_if.memory());
+    assert!(memory.nr_offline() > 0);
+}
+
+#[test]
 fn the_size_stays_where_it_is_not_to_be_changed() {
     for (mode, energy) in [
-        ("observe", ""),
         ("off", ""),
         ("on", "resize_slices = false"),
         // As large, or larger

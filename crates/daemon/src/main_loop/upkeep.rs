@@ -55,7 +55,11 @@ impl MainLoop<'_> {
                 } else if before.mode == DaemonMode::On && self.wakes_at_stop() {
                     self.wake_all(WAKE_AT_RELOAD);
                 }
-                if settings.mode != before.mode {
+                let size = |settings: &DaemonSettings| {
+                    let plan = settings.worth.power();
+                    (settings.resize_slices, plan.map(|plan| (plan.name(), plan.unit())))
+                };
+                if settings.mode != before.mode || size(&settings) != size(&before) {
                     self.what_if = None;
                 }
                 self.engine.set_settings(settings);
