@@ -5,7 +5,9 @@
  *   blocks.c    what is kept for each pageblock, and whether it is free
  *   scan.c      what each pageblock held when it was read last
  *   verify.c    compares that with the allocator's free lists
- *   geometry.c  which pageblocks make up which slice
+ *   geometry.c  the table of slices
+ *   interleave.c
+ *               which pageblocks make up which slice (pure)
  *   hotplug.c   memory that comes and goes
  *   sleep.c     before the system sleeps or restarts
  *   state.c     the states of a slice and their legal changes
@@ -106,6 +108,7 @@ struct ramslice_geometry {
 	unsigned int nr_blocks;
 };
 
+/* --- interleave.c --- */
 unsigned long ramslice_geom_block(const struct ramslice_geometry *geom,
 				  u32 id, unsigned int n);
 unsigned int ramslice_geom_chunk(const struct ramslice_geometry *geom, u32 id,
