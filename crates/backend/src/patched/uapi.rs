@@ -28,7 +28,7 @@ pub const fn struct_size<T>() -> u32 {
 
 // The sizes are part of the interface.
 const _: () = {
-    assert!(size_of::<ramslice_info>() == 120);
+    assert!(size_of::<ramslice_info>() == 136);
     assert!(size_of::<ramslice_zone_info>() == 112);
     assert!(size_of::<ramslice_slice_info>() == 72);
     assert!(size_of::<ramslice_snapshot>() == 48);

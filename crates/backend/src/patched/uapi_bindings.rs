@@ -108,6 +108,9 @@ pub struct ramslice_info {
     pub quarantined_pages: __u64,
     pub power_driver: [core::ffi::c_char; 32usize],
     pub held_pages: __u64,
+    pub interleave_ways: __u32,
+    pub reserved: __u32,
+    pub granularity_bytes: __u64,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]

@@ -9,14 +9,23 @@
 #include <linux/types.h>
 
 /**
- * struct ramslice_extent - a run of page frames of a slice
- * @pfn: the first
- * @nr_pages: their number
+ * struct ramslice_extents - the runs of page frames that a slice consists of
+ * @pfn: the first page frame of the first run
+ * @nr_pages: page frames of each run
+ * @stride_pages: from the first page frame of a run to that of the next
+ * @nr: runs; 1 unless slices are interleaved
  */
-struct ramslice_extent {
+struct ramslice_extents {
 	unsigned long pfn;
 	unsigned long nr_pages;
+	unsigned long stride_pages;
+	unsigned int nr;
 };
+
+/* First page frame of every run; @n is an unsigned int. */
+#define for_each_ramslice_extent(e, n, start)				\
+	for ((n) = 0, (start) = (e)->pfn; (n) < (e)->nr;		\
+	     (n)++, (start) += (e)->stride_pages)
 
 /**
  * struct ramslice_power_state - a state that a slice can be put into
@@ -63,18 +72,19 @@ struct ramslice_power_state {
  * @check: optional: page frames of a woken slice are about to be given to the
  *	   allocator. Same context as an atomic wake().
  *
- * @id is the slice: physical address divided by the slice size.
+ * @id is the slice: the address of its first page frame divided by the slice size,
+ * unless slices are interleaved.
  */
 struct ramslice_power_driver {
 	const char *name;
 	const struct ramslice_power_state *states;
 	unsigned int nr_states;
-	int (*off)(u32 id, const struct ramslice_extent *extents,
-		   unsigned int nr, unsigned int state);
-	int (*wake)(u32 id, const struct ramslice_extent *extents,
-		    unsigned int nr, unsigned int state);
-	int (*rest)(u32 id, const struct ramslice_extent *extents,
-		    unsigned int nr, unsigned int state, bool rests);
+	int (*off)(u32 id, const struct ramslice_extents *extents,
+		   unsigned int state);
+	int (*wake)(u32 id, const struct ramslice_extents *extents,
+		    unsigned int state);
+	int (*rest)(u32 id, const struct ramslice_extents *extents,
+		    unsigned int state, bool rests);
 	void (*check)(u32 id, unsigned long pfn, unsigned long nr_pages);
 };
 

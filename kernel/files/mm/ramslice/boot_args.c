@@ -39,13 +39,58 @@ static int ramslice_parse_size(const char *arg, u64 *bytes)
 	return *bytes ? 0 : -EINVAL;
 }
 
+/* ways=NUMBER and granularity=SIZE, once each, in any order. */
+static int ramslice_parse_interleave(char *options,
+				     struct ramslice_interleave *il)
+{
+	char *option;
+	int err = 0;
+
+	while (!err && (option = strsep(&options, ","))) {
+		char *value = strchrnul(option, '=');
+
+		if (*value)
+			*value++ = '\0';
+		if (!strcmp(option, "ways") && !il->ways)
+			err = isdigit(*value) ? kstrtouint(value, 10, &il->ways) :
+						-EINVAL;
+		else if (!strcmp(option, "granularity") &&
+			 !il->granularity_bytes)
+			err = ramslice_parse_size(value,
+						  &il->granularity_bytes);
+		else
+			err = -EINVAL;
+	}
+	return err ?: (il->ways && il->granularity_bytes ? 0 : -EINVAL);
+}
+
+/* A size or "on", and what follows it. */
+static int ramslice_parse_slices(const char *arg, struct ramslice_boot *boot)
+{
+	char words[80], *options = words;
+	ssize_t len = strscpy(words, arg);
+	const char *size;
+	int err = 0;
+
+	boot->interleave = (struct ramslice_interleave) {};
+	if (len < 0)
+		return len == -E2BIG ? -EINVAL : len;
+	size = strsep(&options, ",");
+	if (strcmp(size, "on"))
+		err = ramslice_parse_size(size, &boot->slice_bytes);
+	if (!err && options)
+		err = ramslice_parse_interleave(options, &boot->interleave);
+	return err;
+}
+
 /**
  * ramslice_parse_boot - parse the value of ramslice= on the command line
- * @arg: off, on, or the size of a slice with an optional suffix K to E
- * @boot: what is known so far; a value that makes no sense means slices of the
- *	  default size and does not switch anything on or off
+ * @arg: off; or on, or the size of a slice with an optional suffix K to E, and
+ *	 then nothing or ",ways=NUMBER,granularity=SIZE"
+ * @boot: what is known so far; a value that makes no sense means contiguous
+ *	  slices of the default size and does not switch anything on or off
  *
- * Return: 0; -EINVAL if it is none of these; -ERANGE if the size does not fit.
+ * Return: 0; -EINVAL if it is none of these; -ERANGE if a number does not fit.
  */
 int ramslice_parse_boot(const char *arg, struct ramslice_boot *boot)
 {
@@ -55,12 +100,11 @@ int ramslice_parse_boot(const char *arg, struct ramslice_boot *boot)
 		boot->off = true;
 		return 0;
 	}
-	if (strcmp(arg, "on")) {
-		err = ramslice_parse_size(arg, &boot->slice_bytes);
-		if (err) {
-			boot->slice_bytes = 0;
-			return err;
-		}
+	err = ramslice_parse_slices(arg, boot);
+	if (err) {
+		boot->slice_bytes = 0;
+		boot->interleave = (struct ramslice_interleave) {};
+		return err;
 	}
 	boot->off = false;
 	return 0;

@@ -8,13 +8,25 @@
 #include <linux/types.h>
 
 /**
+ * struct ramslice_interleave - how the pageblocks of memory go to slices
+ * @ways: slices that take turns; 0 or 1: none, each is contiguous
+ * @granularity_bytes: what a slice gets each time
+ */
+struct ramslice_interleave {
+	unsigned int ways;
+	u64 granularity_bytes;
+};
+
+/**
  * struct ramslice_boot - what the kernel command line says
  * @off: ramslice is off
  * @slice_bytes: size of a slice; 0: the default
+ * @interleave: as it says, which may be of no use
  */
 struct ramslice_boot {
 	bool off;
 	u64 slice_bytes;
+	struct ramslice_interleave interleave;
 };
 
 /**

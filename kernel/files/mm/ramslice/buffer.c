@@ -49,9 +49,9 @@
  * @owner: who has it, for people
  * @objcg: the control group that is charged, or NULL
  * @slice_bytes: the size of a slice when it was made
- * @first_id: the first slice that it has a part of
- * @nr_ids: slices from there on
- * @was_off: those of them that were off
+ * @first_id: the first slice that it may have a part of
+ * @nr_ids: slices from there on, up to the last such
+ * @was_off: those of them that were off, and that it has a part of
  * @nr_requests: slices of the zone that requests had woken until then
  * @rest_work: switches these off again
  */
@@ -233,18 +233,18 @@ static void ramslice_rest_again(struct work_struct *work)
 /* Notes which slices of the range are off. Under ramslice_mutex. */
 static int ramslice_note_off(struct ramslice_buffer *b, unsigned long pfn)
 {
-	unsigned long last = pfn + b->nr_pages - 1;
+	unsigned long end = pfn + b->nr_pages;
 	u32 id;
 
 	bitmap_free(b->was_off);
 	b->slice_bytes = ramslice_slice_bytes();
 	b->nr_requests = ramslice_nr_requests(pfn);
-	b->first_id = ramslice_geom_slice(&ramslice_geom, pfn);
-	b->nr_ids = ramslice_geom_slice(&ramslice_geom, last) - b->first_id + 1;
+	b->first_id = ramslice_first_id_at(pfn);
+	b->nr_ids = ramslice_last_id_at(end - 1) - b->first_id + 1;
 	b->was_off = bitmap_zalloc(b->nr_ids, GFP_KERNEL);
 	if (!b->was_off)
 		return -ENOMEM;
-	for (id = b->first_id; id < b->first_id + b->nr_ids; id++) {
+	for_each_slice_touching(id, pfn, end) {
 		const struct ramslice_slice *s = ramslice_slice(id);
 
 		if (s && READ_ONCE(s->state) == RAMSLICE_OFFLINE)

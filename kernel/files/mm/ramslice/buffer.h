@@ -26,12 +26,14 @@ struct ramslice_range_block {
 
 /**
  * struct ramslice_ranges - the pageblocks of a zone, to choose ranges from
+ * @geom: which slice each is of
  * @first: number of the first pageblock
  * @nr: pageblocks
  * @slice_price: what it costs to keep a slice on, that of emptying it again
  * @block: each of them
  */
 struct ramslice_ranges {
+	struct ramslice_geometry geom;
 	unsigned long first;
 	unsigned long nr;
 	u64 slice_price;

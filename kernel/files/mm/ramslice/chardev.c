@@ -10,6 +10,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include "internal.h"
+#include "boot_args.h"
 #include "request.h"
 
 /* Sizes of the structures' first version: no caller may pass less. */
@@ -83,6 +84,8 @@ static long ramslice_ioc_info(void __user *arg)
 
 	down_read(&ramslice_table_sem);
 	info.slice_bytes = ramslice_slice_bytes();
+	info.interleave_ways = ramslice_interleave_now().ways;
+	info.granularity_bytes = ramslice_interleave_now().granularity_bytes;
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
 		info.nr_slices += rz->nr_slices;
 		info.managed_pages += zone_managed_pages(rz->zone);

@@ -61,10 +61,13 @@ static unsigned long ramslice_block_pages(void)
 	return memory_block_size_bytes() >> PAGE_SHIFT;
 }
 
-/* What sizes are multiples of: the larger of a slice and a memory block. */
+/*
+ * What sizes are multiples of: the larger of a slice, with those that take turns
+ * with it, and a memory block.
+ */
 u64 ramslice_cold_unit(void)
 {
-	return max_t(u64, ramslice_slice_bytes(), memory_block_size_bytes());
+	return max_t(u64, ramslice_group_bytes(), memory_block_size_bytes());
 }
 
 /* Bytes of a node that are in its twin. */
@@ -426,7 +429,7 @@ static void ramslice_resize_undo(struct work_struct *work)
 
 static int ramslice_check_size(int nid, u64 bytes)
 {
-	u64 slice = ramslice_slice_bytes(), block = memory_block_size_bytes();
+	u64 slice = ramslice_group_bytes(), block = memory_block_size_bytes();
 
 	if (slice % block && block % slice)
 		return -EOPNOTSUPP;

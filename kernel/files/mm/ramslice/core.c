@@ -17,7 +17,10 @@ static struct ramslice_boot ramslice_boot_args __initdata = {
 
 DEFINE_STATIC_KEY_FALSE(ramslice_key);
 
-/* ramslice=off, ramslice=on, or the size of a slice: ramslice=64M */
+/*
+ * ramslice=off, ramslice=on, or the size of a slice: ramslice=64M; with the last
+ * two, how slices are interleaved: ramslice=64M,ways=2,granularity=4M
+ */
 static int __init ramslice_parse_param(char *arg)
 {
 	int err;
@@ -26,7 +29,7 @@ static int __init ramslice_parse_param(char *arg)
 		return -EINVAL;
 	err = ramslice_parse_boot(arg, &ramslice_boot_args);
 	if (err)
-		pr_warn("\"%s\" on the command line is neither off, on, nor a size\n",
+		pr_warn("\"%s\" on the command line is neither off, on, nor a size, nor one of the last two with ,ways=NUMBER,granularity=SIZE\n",
 			arg);
 	return err;
 }
@@ -45,7 +48,7 @@ static int __init ramslice_init(void)
 	err = ramslice_blocks_init();
 	if (!err) {
 		static_branch_enable_cpuslocked(&ramslice_key);
-		err = ramslice_geometry_init(ramslice_boot_args.slice_bytes);
+		err = ramslice_geometry_init(&ramslice_boot_args);
 	}
 	put_online_mems();
 	cpus_read_unlock();
@@ -65,6 +68,11 @@ static int __init ramslice_init(void)
 		err = ramslice_chardev_init();
 	if (err)
 		pr_err("not available: %d\n", err);
+	else if (ramslice_interleave_now().ways > 1)
+		pr_info("%u zones, slices of %llu MiB, interleaved %u ways by %llu KiB\n",
+			ramslice_nr_zones(), ramslice_slice_bytes() >> 20,
+			ramslice_interleave_now().ways,
+			ramslice_interleave_now().granularity_bytes >> 10);
 	else
 		pr_info("%u zones, slices of %llu MiB\n",
 			ramslice_nr_zones(), ramslice_slice_bytes() >> 20);

@@ -9,6 +9,7 @@
 #include <linux/page-isolation.h>
 #include <linux/sizes.h>
 #include "internal.h"
+#include "boot_args.h"
 #include "cold.h"
 #include "request.h"
 #include "place.h"
@@ -36,6 +37,23 @@ static bool ramslice_classified;
 u64 ramslice_slice_bytes(void)
 {
 	return (u64)ramslice_geom.nr_blocks << (pageblock_order + PAGE_SHIFT);
+}
+
+/* Of the slices that take turns: what is neither cut nor shared with others. */
+u64 ramslice_group_bytes(void)
+{
+	return ramslice_slice_bytes() << ramslice_geom.ways_shift;
+}
+
+/* With a single way, the granularity is the size of a slice. */
+struct ramslice_interleave ramslice_interleave_now(void)
+{
+	return (struct ramslice_interleave) {
+		.ways = ramslice_geom_ways(&ramslice_geom),
+		.granularity_bytes =
+			(u64)ramslice_geom_run_blocks(&ramslice_geom) <<
+			(pageblock_order + PAGE_SHIFT),
+	};
 }
 
 /* Safe in any context: zones appear once and stay. */
@@ -241,15 +259,15 @@ int ramslice_update_slice(u32 id)
  */
 static struct ramslice_slice *ramslice_make_table(u32 *nr_ids, bool spare)
 {
-	unsigned long pages = (unsigned long)ramslice_geom.nr_blocks <<
-			      pageblock_order;
-	unsigned long nr = DIV_ROUND_UP(max_pfn, pages);
+	unsigned long nr = DIV_ROUND_UP(max_pfn,
+					ramslice_group_bytes() >> PAGE_SHIFT);
 	struct ramslice_slice *table;
 	u32 id;
 
 	if (spare)
 		nr += nr / 4;
-	*nr_ids = min_t(unsigned long, nr, RAMSLICE_MAX_IDS);
+	*nr_ids = min_t(unsigned long, nr << ramslice_geom.ways_shift,
+			RAMSLICE_MAX_IDS);
 	/* At least one slot, so that NULL means "none yet" */
 	table = kvcalloc(max(*nr_ids, 1U), sizeof(*table), GFP_KERNEL);
 	for (id = 0; table && id < *nr_ids; id++) {
@@ -373,18 +391,22 @@ static bool ramslice_all_online(void)
  * ramslice_set_slice_bytes - change the size of slices
  * @bytes: the new size
  *
+ * How they are interleaved stays.
+ *
  * Context: Process context; takes ramslice_mutex.
- * Return: 0; -EINVAL if @bytes is no multiple of a pageblock or larger than
- * the memory; -EBUSY while a request runs or a slice is not online; -ENOMEM.
+ * Return: 0; -EINVAL if @bytes is no multiple of a pageblock and, where slices
+ * take turns, of what each gets at a time, or is larger than memory; -EBUSY while a
+ * request runs or a slice is not online; -ENOMEM.
  */
 int ramslice_set_slice_bytes(u64 bytes)
 {
+	struct ramslice_interleave il;
 	struct ramslice_geometry geom;
-	u64 block_bytes = (u64)pageblock_nr_pages << PAGE_SHIFT;
 	int err;
 
-	if (!bytes || bytes & (block_bytes - 1) ||
-	    bytes >> PAGE_SHIFT > max_pfn)
+	/* It stays; where there is none, the granularity does not matter */
+	il = data_race(ramslice_interleave_now());
+	if (ramslice_geom_make(&geom, &il, bytes, max_pfn))
 		return -EINVAL;
 
 	if (ramslice_request_busy())
@@ -396,7 +418,6 @@ int ramslice_set_slice_bytes(u64 bytes)
 		err = -EBUSY;
 		goto unlock;
 	}
-	geom.nr_blocks = div64_u64(bytes, block_bytes);
 	err = ramslice_rebuild_table(&geom, false);
 unlock:
 	mutex_unlock(&ramslice_mutex);
@@ -455,19 +476,30 @@ void ramslice_classify(bool again)
 	ramslice_classified = true;
 }
 
-int __init ramslice_geometry_init(u64 boot_bytes)
+/* What the command line says, as far as it can be done. */
+static void __init ramslice_choose_geometry(u64 bytes,
+					    const struct ramslice_interleave *il)
 {
 	u64 block_bytes = (u64)pageblock_nr_pages << PAGE_SHIFT;
+	const struct ramslice_interleave none = {};
+	const char *wrong;
+
+	if (bytes && ramslice_geom_make(&ramslice_geom, &none, bytes, max_pfn))
+		pr_warn("slice size %llu on the command line is not a multiple of %llu bytes or exceeds memory; using %u\n",
+			bytes, block_bytes, RAMSLICE_DEFAULT_BYTES);
+	wrong = ramslice_geom_make(&ramslice_geom, il, ramslice_slice_bytes(),
+				   max_pfn);
+	if (il->ways && wrong)
+		pr_warn("slices of %llu bytes stay contiguous, not interleaved %u ways by %llu bytes: %s (a pageblock has %llu bytes)\n",
+			ramslice_slice_bytes(), il->ways, il->granularity_bytes,
+			wrong, block_bytes);
+}
+
+int __init ramslice_geometry_init(const struct ramslice_boot *boot)
+{
 	int err;
 
-	if (boot_bytes & (block_bytes - 1) || boot_bytes >> PAGE_SHIFT > max_pfn) {
-		pr_warn("slice size %llu on the command line is not a multiple of %llu bytes or exceeds memory; using %u\n",
-			boot_bytes, block_bytes, RAMSLICE_DEFAULT_BYTES);
-		boot_bytes = 0;
-	}
-	if (boot_bytes)
-		ramslice_geom.nr_blocks = div64_u64(boot_bytes, block_bytes);
-
+	ramslice_choose_geometry(boot->slice_bytes, &boot->interleave);
 	mutex_lock(&ramslice_mutex);
 	err = ramslice_rebuild_table(&ramslice_geom, false);
 	mutex_unlock(&ramslice_mutex);

@@ -26,29 +26,23 @@ static bool ramslice_range_awake(unsigned long pfn, unsigned long end)
  */
 static int ramslice_update_table(unsigned long pfn, unsigned long end)
 {
-	u32 id, last = RAMSLICE_NO_ID;
-	unsigned long i;
 	int err = 0;
+	u32 id;
 
-	if (ramslice_geom_slice(&ramslice_geom, end - 1) >= ramslice_nr_ids)
+	if (ramslice_last_id_at(end - 1) >= ramslice_nr_ids)
 		return ramslice_rebuild_table(&ramslice_geom, true);
 
 	down_write(&ramslice_table_sem);
-	for (i = pfn; i < end && !err; i += pageblock_nr_pages) {
-		id = ramslice_geom_slice(&ramslice_geom, i);
-		if (id != last)
-			err = ramslice_update_slice(id);
-		last = id;
+	for_each_slice_touching(id, pfn, end) {
+		err = ramslice_update_slice(id);
+		if (err)
+			break;
 	}
 	ramslice_tell_of_table();
 	up_write(&ramslice_table_sem);
 
-	for (i = pfn, last = RAMSLICE_NO_ID; i < end; i += pageblock_nr_pages) {
-		id = ramslice_geom_slice(&ramslice_geom, i);
-		if (id != last)
-			ramslice_reclassify_slice(id);
-		last = id;
-	}
+	for_each_slice_touching(id, pfn, end)
+		ramslice_reclassify_slice(id);
 	return err;
 }
 

@@ -100,13 +100,33 @@ struct ramslice_zone;
 /**
  * struct ramslice_geometry - the map from pageblocks to slices
  * @nr_blocks: pageblocks in a slice
+ * @ways_shift: 2^this slices take turns; 0: each is contiguous
+ * @granule_shift: each time, a slice gets 2^this pageblocks; 0 if contiguous
  *
- * Slices are numbered by physical address. Everything else asks the functions
- * below which blocks a slice has, so that a strided map needs no other change.
+ * Slices are numbered by the physical address of their first pageblock.
+ * Everything else asks the functions below which blocks a slice has.
  */
 struct ramslice_geometry {
 	unsigned int nr_blocks;
+	u8 ways_shift;
+	u8 granule_shift;
 };
+
+struct ramslice_boot;
+struct ramslice_interleave;
+
+static inline unsigned int
+ramslice_geom_ways(const struct ramslice_geometry *geom)
+{
+	return 1U << geom->ways_shift;
+}
+
+/* Pageblocks of a slice that follow each other. */
+static inline unsigned int
+ramslice_geom_run_blocks(const struct ramslice_geometry *geom)
+{
+	return geom->ways_shift ? 1U << geom->granule_shift : geom->nr_blocks;
+}
 
 /* --- interleave.c --- */
 unsigned long ramslice_geom_block(const struct ramslice_geometry *geom,
@@ -117,6 +137,13 @@ unsigned int ramslice_geom_run(const struct ramslice_geometry *geom, u32 id,
 			       unsigned int n, unsigned long *pfn);
 u32 ramslice_geom_slice(const struct ramslice_geometry *geom,
 			unsigned long pfn);
+bool ramslice_geom_touches(const struct ramslice_geometry *geom, u32 id,
+			   unsigned long start, unsigned long end);
+void ramslice_geom_extents(const struct ramslice_geometry *geom, u32 id,
+			   struct ramslice_extents *e);
+const char *ramslice_geom_make(struct ramslice_geometry *geom,
+			       const struct ramslice_interleave *il,
+			       u64 slice_bytes, unsigned long nr_pages);
 
 /**
  * struct ramslice_slice - one slice
@@ -272,8 +299,10 @@ extern u32 ramslice_nr_ids;
 /* --- geometry.c --- */
 int ramslice_set_slice_bytes(u64 bytes);
 u64 ramslice_slice_bytes(void);
+u64 ramslice_group_bytes(void);
+struct ramslice_interleave ramslice_interleave_now(void);
 bool ramslice_poisoned(const struct ramslice_slice *s);
-int ramslice_geometry_init(u64 boot_bytes);
+int ramslice_geometry_init(const struct ramslice_boot *boot);
 int ramslice_rebuild_table(const struct ramslice_geometry *geom, bool spare);
 int ramslice_update_slice(u32 id);
 void ramslice_tell_of_table(void);
@@ -292,6 +321,27 @@ enum ramslice_reason ramslice_block_probe(const struct zone *zone,
 	     (id) < (rz)->end_id && ((s) = &ramslice_slices[id]);	\
 	     (id)++)							\
 		if ((s)->rz == (rz))
+
+/* Of the slices that take turns at a page frame, the first and the last. */
+static inline u32 ramslice_first_id_at(unsigned long pfn)
+{
+	return ramslice_geom_slice(&ramslice_geom, pfn) &
+	       ~(ramslice_geom_ways(&ramslice_geom) - 1);
+}
+
+static inline u32 ramslice_last_id_at(unsigned long pfn)
+{
+	return ramslice_geom_slice(&ramslice_geom, pfn) |
+	       (ramslice_geom_ways(&ramslice_geom) - 1);
+}
+
+/* Slices with a pageblock in a range, be they in the table or not; @id is a u32. */
+#define for_each_slice_touching(id, start_pfn, end_pfn)			\
+	for ((id) = ramslice_first_id_at(start_pfn);			\
+	     (id) <= ramslice_last_id_at((end_pfn) - 1);		\
+	     (id)++)							\
+		if (ramslice_geom_touches(&ramslice_geom, id,		\
+					  start_pfn, end_pfn))
 
 /* First pfn of every pageblock of a slice; @n is an unsigned int. */
 #define for_each_slice_block(id, n, pfn)				\

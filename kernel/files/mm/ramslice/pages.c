@@ -255,18 +255,28 @@ static unsigned long ramslice_walk_block(struct ramslice_walk *w,
 	return pfn;
 }
 
-/* Whole slices that are away. */
-static void ramslice_walk_off(struct ramslice_walk *w, u32 id, u32 first,
-			      u32 nr_pages, enum ramslice_reason reason)
+/* Whole slices that are away. Returns the page frame where it stopped. */
+static u32 ramslice_walk_off(struct ramslice_walk *w, u32 id, u32 first,
+			     u32 nr_pages, enum ramslice_reason reason)
 {
-	struct ramslice_page_run run = {
-		.pfn = ramslice_geom_block(&ramslice_geom, id, 0) + first,
-		.nr_pages = nr_pages - first,
-		.page_class = RAMSLICE_PAGE_OFF,
-		.reason = reason,
-	};
+	u32 run_pages = ramslice_geom_run_blocks(&ramslice_geom) <<
+			pageblock_order;
 
-	ramslice_add_run(w, &run);
+	while (first < nr_pages) {
+		struct ramslice_page_run run = {
+			.pfn = ramslice_geom_block(&ramslice_geom, id,
+						   first >> pageblock_order) +
+			       first % pageblock_nr_pages,
+			.nr_pages = run_pages - first % run_pages,
+			.page_class = RAMSLICE_PAGE_OFF,
+			.reason = reason,
+		};
+
+		if (!ramslice_add_run(w, &run))
+			break;
+		first += run.nr_pages;
+	}
+	return first;
 }
 
 /* Fills @w from page frame @pages->first on; under table_sem. */
@@ -290,9 +300,9 @@ static int ramslice_walk_slice(struct ramslice_walk *w,
 
 	if (pages->state == RAMSLICE_OFFLINE ||
 	    pages->state == RAMSLICE_QUARANTINED) {
-		ramslice_walk_off(w, pages->id, first, pages->nr_pages,
-				  pages->reason);
-		pages->first = pages->nr_pages;
+		pages->first = ramslice_walk_off(w, pages->id, first,
+						 pages->nr_pages,
+						 pages->reason);
 		return 0;
 	}
 

@@ -22,15 +22,6 @@ static bool ramslice_driver_survives_sleep;
 static bool ramslice_driver_rests;
 static unsigned int ramslice_driver_latency_us;
 
-/* Extents of a slice, for the driver: contiguous geometry has one. */
-static unsigned int ramslice_extents_of(u32 id, struct ramslice_extent *e)
-{
-	e->pfn = ramslice_geom_block(&ramslice_geom, id, 0);
-	e->nr_pages = (unsigned long)ramslice_geom.nr_blocks *
-		      pageblock_nr_pages;
-	return 1;
-}
-
 /* Writes the driver's name, or "none". */
 void ramslice_power_name(char name[RAMSLICE_DRIVER_NAME_LEN])
 {
@@ -98,24 +89,24 @@ static void ramslice_set_driver(const struct ramslice_power_driver *drv)
 
 int ramslice_power_off(u32 id, u8 *power_state)
 {
-	struct ramslice_extent e;
+	struct ramslice_extents e;
 
 	*power_state = 0;
 	if (!ramslice_driver)
 		return 0;
-	return ramslice_driver->off(id, &e, ramslice_extents_of(id, &e),
-				    *power_state);
+	ramslice_geom_extents(&ramslice_geom, id, &e);
+	return ramslice_driver->off(id, &e, *power_state);
 }
 
 int ramslice_power_wake(u32 id, u8 power_state)
 {
-	struct ramslice_extent e;
+	struct ramslice_extents e;
 	int err;
 
 	if (!ramslice_driver)
 		return 0;
-	err = ramslice_driver->wake(id, &e, ramslice_extents_of(id, &e),
-				    power_state);
+	ramslice_geom_extents(&ramslice_geom, id, &e);
+	err = ramslice_driver->wake(id, &e, power_state);
 	if (err)
 		printk_deferred(KERN_ERR "ramslice: slice %u did not wake (%s: %d): quarantined, %llu bytes lost\n",
 				id, ramslice_driver->name, err, ramslice_slice_bytes());
@@ -124,11 +115,12 @@ int ramslice_power_wake(u32 id, u8 power_state)
 
 int ramslice_power_rest(u32 id, bool rests)
 {
-	struct ramslice_extent e;
+	struct ramslice_extents e;
 
 	if (!ramslice_power_rests())
 		return -EOPNOTSUPP;
-	return ramslice_driver->rest(id, &e, ramslice_extents_of(id, &e),
+	ramslice_geom_extents(&ramslice_geom, id, &e);
+	return ramslice_driver->rest(id, &e,
 				     ramslice_rest_state(ramslice_driver),
 				     rests);
 }

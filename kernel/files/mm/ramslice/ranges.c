@@ -54,9 +54,10 @@ static bool ramslice_whole_block(const struct zone *zone, unsigned long pfn)
 /* Is it the first pageblock of its slice? Under ramslice_mutex. */
 static bool ramslice_opens_slice(unsigned long block)
 {
-	return ramslice_geom_slice(&ramslice_geom, block << pageblock_order) !=
-	       ramslice_geom_slice(&ramslice_geom,
-				   (block - 1) << pageblock_order);
+	unsigned long pfn = block << pageblock_order;
+	u32 id = ramslice_geom_slice(&ramslice_geom, pfn);
+
+	return ramslice_geom_block(&ramslice_geom, id, 0) == pfn;
 }
 
 /* Under ramslice_mutex. */
@@ -132,6 +133,7 @@ int ramslice_ranges_begin(struct ramslice_ranges *r, struct zone *zone,
 	lockdep_assert_held(&ramslice_mutex);
 	r->slice_price = ramslice_price_base(&prices,
 					     ramslice_slice_bytes() >> PAGE_SHIFT);
+	r->geom = ramslice_geom;
 	r->first = zone->zone_start_pfn >> pageblock_order;
 	r->nr = DIV_ROUND_UP(zone_end_pfn(zone), pageblock_nr_pages) - r->first;
 	r->block = kvmalloc_array(r->nr, sizeof(*r->block),
@@ -191,15 +193,34 @@ ramslice_range_reason(const struct ramslice_ranges *r,
 	return RAMSLICE_REASON_NONE;
 }
 
+/*
+ * Slices that stay on for a range though it does not have their first pageblock:
+ * those whose turn it is at its beginning, and for each other way after that.
+ */
+static unsigned int ramslice_range_nr_cut(const struct ramslice_ranges *r,
+					  unsigned long start,
+					  unsigned long end)
+{
+	unsigned int way, ways = ramslice_geom_ways(&r->geom), nr = 0;
+	unsigned long block = start;
+
+	for (way = 0; way < ways && block < end; way++) {
+		const struct ramslice_range_block *b = &r->block[block - r->first];
+
+		nr += b->sleeps && !b->opens;
+		block = ALIGN(block + 1, 1UL << r->geom.granule_shift);
+	}
+	return nr;
+}
+
 /* With what it costs that slices stay on for the one that begins here. */
 static u64 ramslice_range_price(const struct ramslice_ranges *r,
 				const struct ramslice_range *range,
-				unsigned long start)
+				unsigned long start, unsigned long nr_blocks)
 {
-	const struct ramslice_range_block *b = &r->block[start - r->first];
-
 	return range->price + r->slice_price *
-	       (range->nr_opened + (b->sleeps && !b->opens));
+	       (range->nr_opened +
+		ramslice_range_nr_cut(r, start, start + nr_blocks));
 }
 
 /**
@@ -233,7 +254,7 @@ struct ramslice_range ramslice_ranges_cheapest(const struct ramslice_ranges *r,
 	     start += align_blocks) {
 		for (next = max(next, start); next < start + nr_blocks; next++)
 			ramslice_range_add(&now, &r->block[next - r->first]);
-		price = ramslice_range_price(r, &now, start);
+		price = ramslice_range_price(r, &now, start, nr_blocks);
 		if (!best.pfn || now.nr_blocked < best.nr_blocked ||
 		    (now.nr_blocked == best.nr_blocked &&
 		     price < best.price)) {

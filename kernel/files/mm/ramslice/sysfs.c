@@ -8,6 +8,7 @@
 #include <linux/kobject.h>
 #include <linux/sysfs.h>
 #include "internal.h"
+#include "boot_args.h"
 #include "buffer.h"
 #include "request.h"
 #include "place.h"
@@ -41,6 +42,29 @@ static ssize_t slice_bytes_store(struct kobject *kobj,
 }
 
 static struct kobj_attribute slice_bytes_attr = __ATTR_RW(slice_bytes);
+
+static ssize_t interleave_ways_show(struct kobject *kobj,
+				    struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%u\n", ramslice_interleave_now().ways);
+}
+
+static struct kobj_attribute interleave_ways_attr =
+	__ATTR_RO(interleave_ways);
+
+static ssize_t interleave_granularity_bytes_show(struct kobject *kobj,
+						 struct kobj_attribute *attr,
+						 char *buf)
+{
+	struct ramslice_interleave il;
+
+	/* Of contiguous slices it is their size, and that of before will do */
+	il = data_race(ramslice_interleave_now());
+	return sysfs_emit(buf, "%llu\n", il.granularity_bytes);
+}
+
+static struct kobj_attribute interleave_granularity_bytes_attr =
+	__ATTR_RO(interleave_granularity_bytes);
 
 static ssize_t strict_show(struct kobject *kobj, struct kobj_attribute *attr,
 			   char *buf)
@@ -143,6 +167,8 @@ static struct kobj_attribute clock_khz_attr = __ATTR_RO(clock_khz);
 static struct attribute *ramslice_attrs[] = {
 	&enabled_attr.attr,
 	&slice_bytes_attr.attr,
+	&interleave_ways_attr.attr,
+	&interleave_granularity_bytes_attr.attr,
 	&clock_khz_attr.attr,
 	&power_driver_attr.attr,
 	&driver_timeout_ms_attr.attr,

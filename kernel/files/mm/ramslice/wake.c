@@ -497,14 +497,14 @@ bool ramslice_wake_all(u32 *nr_woken)
 void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn,
 			   bool held)
 {
-	u32 id, last;
+	u32 id;
 
 	down_read(&ramslice_table_sem);
-	last = ramslice_geom_slice(&ramslice_geom, end_pfn - 1);
-	for (id = ramslice_geom_slice(&ramslice_geom, start_pfn);
-	     id <= last && id < ramslice_nr_ids; id++) {
-		struct ramslice_slice *s = &ramslice_slices[id];
+	for_each_slice_touching(id, start_pfn, end_pfn) {
+		struct ramslice_slice *s = ramslice_slice(id);
 
+		if (!s)
+			continue;
 		if (READ_ONCE(s->state) == RAMSLICE_WAKING ||
 		    (READ_ONCE(s->state) == RAMSLICE_OFFLINE &&
 		     (held || !READ_ONCE(s->held))))

@@ -49,7 +49,8 @@ MODULE_PARM_DESC(violations, "pages found touched while off");
 /* Encloses a request and its answer, and the variables below. */
 static DEFINE_SPINLOCK(holes_lock);
 static unsigned int holes_number;
-static char holes_line[256];
+/* For a slice of a hundred runs. */
+static char holes_line[2048];
 
 /* Has the port this event? Gives up when *left_us is used up. */
 static bool holes_wait_for(u8 event, unsigned long *left_us)
@@ -99,12 +100,12 @@ static int holes_receive_line(unsigned long *left_us)
 
 /* Context: any but NMI. Return: 0, or -EIO. */
 static int holes_ask(const char *op, u32 id,
-		     const struct ramslice_extent *extents, unsigned int nr,
+		     const struct ramslice_extents *extents,
 		     u64 *count, u64 *value)
 {
 	unsigned long left_us = timeout_ms * 1000UL;
-	unsigned int answered;
-	unsigned long flags;
+	unsigned long flags, pfn;
+	unsigned int answered, i;
 	size_t len;
 	int err, result;
 
@@ -112,9 +113,9 @@ static int holes_ask(const char *op, u32 id,
 	holes_number++;
 	len = scnprintf(holes_line, sizeof(holes_line), "%u %s %u",
 			holes_number, op, id);
-	for (; nr--; extents++)
+	for_each_ramslice_extent(extents, i, pfn)
 		len += scnprintf(holes_line + len, sizeof(holes_line) - len,
-				 " %lu+%lu", extents->pfn, extents->nr_pages);
+				 " %lu+%lu", pfn, extents->nr_pages);
 	/* Filled to the brim: it may have been cut short */
 	err = len >= sizeof(holes_line) - 2 ? -EIO : 0;
 	if (!err) {
@@ -137,12 +138,12 @@ static int holes_ask(const char *op, u32 id,
 	return err;
 }
 
-static int holes_off(u32 id, const struct ramslice_extent *extents,
-		     unsigned int nr, unsigned int state)
+static int holes_off(u32 id, const struct ramslice_extents *extents,
+		     unsigned int state)
 {
 	u64 count, pfn;
 
-	return holes_ask("off", id, extents, nr, &count, &pfn);
+	return holes_ask("off", id, extents, &count, &pfn);
 }
 
 /* What waking found, until it can be reported: under holes_lock. */
@@ -152,14 +153,14 @@ static struct {
 	u32 id;
 } holes_found;
 
-static int holes_wake(u32 id, const struct ramslice_extent *extents,
-		      unsigned int nr, unsigned int state)
+static int holes_wake(u32 id, const struct ramslice_extents *extents,
+		      unsigned int state)
 {
 	unsigned long flags;
 	u64 count, pfn;
 	int err;
 
-	err = holes_ask("wake", id, extents, nr, &count, &pfn);
+	err = holes_ask("wake", id, extents, &count, &pfn);
 	if (err || !count)
 		return err;
 	spin_lock_irqsave(&holes_lock, flags);
@@ -211,8 +212,9 @@ static const struct ramslice_power_driver holes_driver = {
 
 static int holes_get_figure(char *buffer, const char *op)
 {
+	const struct ramslice_extents none = {};
 	u64 count, value;
-	int err = holes_ask(op, 0, NULL, 0, &count, &value);
+	int err = holes_ask(op, 0, &none, &count, &value);
 
 	return err ? : sysfs_emit(buffer, "%llu %llu\n", count, value);
 }
@@ -241,7 +243,7 @@ MODULE_PARM_DESC(present, "what the host has of this machine's memory and what i
 static int __init holes_check_map(gfp_t gfp)
 {
 	u64 seen, unused, token = get_random_u64();
-	struct ramslice_extent extent = { .nr_pages = 1 };
+	struct ramslice_extents extent = { .nr_pages = 1, .nr = 1 };
 	struct page *page = alloc_page(gfp);
 	int err;
 
@@ -251,7 +253,7 @@ static int __init holes_check_map(gfp_t gfp)
 	WRITE_ONCE(*(u64 *)page_address(page), token);
 	/* The host looks when the port has been written to */
 	wmb();
-	err = holes_ask("peek", 0, &extent, 1, &unused, &seen);
+	err = holes_ask("peek", 0, &extent, &unused, &seen);
 	if (err) {
 		pr_err("no answer at port %#x within %u ms\n",
 		       port, timeout_ms);

@@ -97,20 +97,18 @@ static int report_wait(unsigned long nr_pages)
 	return err;
 }
 
-static int report_off(u32 id, const struct ramslice_extent *extents,
-		      unsigned int nr, unsigned int state)
+static int report_off(u32 id, const struct ramslice_extents *extents,
+		      unsigned int state)
 {
-	unsigned long nr_pages = 0;
+	unsigned long pfn;
 	unsigned int i;
 	int err;
 
-	for (i = 0; i < nr; i++)
-		nr_pages += extents[i].nr_pages;
-	err = report_wait(nr_pages);
+	err = report_wait(extents->nr * extents->nr_pages);
 	if (err)
 		return err;
-	for (; nr--; extents++) {
-		err = page_reporting_range(extents->pfn, extents->nr_pages);
+	for_each_ramslice_extent(extents, i, pfn) {
+		err = page_reporting_range(pfn, extents->nr_pages);
 		if (err)
 			return err;
 		atomic_long_add(extents->nr_pages, &report_nr_pages);
@@ -118,8 +116,8 @@ static int report_off(u32 id, const struct ramslice_extent *extents,
 	return 0;
 }
 
-static int report_wake(u32 id, const struct ramslice_extent *extents,
-		       unsigned int nr, unsigned int state)
+static int report_wake(u32 id, const struct ramslice_extents *extents,
+		       unsigned int state)
 {
 	return 0;
 }

@@ -136,15 +136,15 @@ static bool sim_hang(unsigned int *counter)
 }
 
 /* No page of it may be read while it is off, ahead of need or otherwise. */
-static void sim_check_unmapped(u32 id, const struct ramslice_extent *extents,
-			       unsigned int nr)
+static void sim_check_unmapped(u32 id, const struct ramslice_extents *extents)
 {
-	unsigned long i;
+	unsigned long start, i;
+	unsigned int n;
 	u64 word;
 
-	for (; nr--; extents++) {
+	for_each_ramslice_extent(extents, n, start) {
 		for (i = 0; i < extents->nr_pages; i++) {
-			unsigned long pfn = extents->pfn + i;
+			unsigned long pfn = start + i;
 
 			if (copy_from_kernel_nofault(&word, page_address(pfn_to_page(pfn)),
 						     sizeof(word)))
@@ -164,10 +164,11 @@ static void sim_end_rest(u32 id)
 	mutex_unlock(&sim_rest_mutex);
 }
 
-static int sim_off(u32 id, const struct ramslice_extent *extents,
-		   unsigned int nr, unsigned int state)
+static int sim_off(u32 id, const struct ramslice_extents *extents,
+		   unsigned int state)
 {
-	unsigned long i;
+	unsigned long start, i;
+	unsigned int n;
 
 	sim_end_rest(id);
 	/* As hardware would that was asked in vain: no reason to lose a slice */
@@ -177,13 +178,13 @@ static int sim_off(u32 id, const struct ramslice_extent *extents,
 	if (off_delay_us)
 		usleep_range(off_delay_us, off_delay_us + 50);
 	if (unmapped) {
-		sim_check_unmapped(id, extents, nr);
+		sim_check_unmapped(id, extents);
 		atomic_inc(&sim_nr_off);
 		return 0;
 	}
-	for (; nr--; extents++) {
+	for_each_ramslice_extent(extents, n, start) {
 		for (i = 0; i < extents->nr_pages; i++) {
-			unsigned long pfn = extents->pfn + i;
+			unsigned long pfn = start + i;
 
 			memset64(page_address(pfn_to_page(pfn)),
 				 sim_pattern(pfn), PAGE_SIZE / sizeof(u64));
@@ -195,8 +196,8 @@ static int sim_off(u32 id, const struct ramslice_extent *extents,
 	return 0;
 }
 
-static int sim_wake(u32 id, const struct ramslice_extent *extents,
-		    unsigned int nr, unsigned int state)
+static int sim_wake(u32 id, const struct ramslice_extents *extents,
+		    unsigned int state)
 {
 	if (sleeping)
 		sim_hang(&hang_wake);
@@ -207,7 +208,7 @@ static int sim_wake(u32 id, const struct ramslice_extent *extents,
 	if (sim_take_one(&fail_wake))
 		return -EIO;
 	if (unmapped)
-		sim_check_unmapped(id, extents, nr);
+		sim_check_unmapped(id, extents);
 	atomic_dec(&sim_nr_off);
 	return 0;
 }
@@ -245,8 +246,8 @@ static struct ramslice_power_state sim_states[] = {
 	},
 };
 
-static int sim_rest(u32 id, const struct ramslice_extent *extents,
-		    unsigned int nr, unsigned int state, bool may_rest)
+static int sim_rest(u32 id, const struct ramslice_extents *extents,
+		    unsigned int state, bool may_rest)
 {
 	int err = 0;
 

@@ -100,6 +100,18 @@ enum ramslice_counter {
  * @quarantined_pages: out: lost to slices that did not wake
  * @power_driver:   out: name of the power driver, "none" without one
  * @held_pages:     out: in offline slices that are held; not in @managed_pages
+ * @interleave_ways: out: slices that take turns; 1: each is contiguous
+ * @reserved:       out: 0
+ * @granularity_bytes: out: what a slice gets each time; @slice_bytes with one way
+ *
+ * Slice i consists of @slice_bytes / @granularity_bytes runs of
+ * @granularity_bytes. The first begins at
+ *
+ *   i / @interleave_ways * @interleave_ways * @slice_bytes +
+ *   i % @interleave_ways * @granularity_bytes
+ *
+ * (integer division), and each begins @interleave_ways * @granularity_bytes
+ * after the one before.
  */
 struct ramslice_info {
 	__u32 size;
@@ -117,6 +129,9 @@ struct ramslice_info {
 	__u64 quarantined_pages;
 	char power_driver[32];
 	__u64 held_pages;
+	__u32 interleave_ways;
+	__u32 reserved;
+	__u64 granularity_bytes;
 };
 
 /**
@@ -173,7 +188,8 @@ struct ramslice_zone_info {
 
 /**
  * struct ramslice_slice_info - one slice in a snapshot
- * @id:        physical address divided by the slice size
+ * @id:        physical address divided by the slice size, if slices are
+ *             contiguous; for others see struct ramslice_info
  * @state:     enum ramslice_state
  * @reason:    enum ramslice_reason: why it cannot be emptied, if known
  * @flags:     RAMSLICE_SLICE_*
@@ -420,7 +436,8 @@ struct ramslice_page_run {
  * Runs are in the order of the slice's page frames and leave none out. They
  * are read without stopping the system: each was true at some moment of the
  * call. The kernel may write fewer runs than fit; call again with @first as
- * it was returned. A slice that is offline or quarantined has one run.
+ * it was returned. A slice that is offline or quarantined has one run for each
+ * that it consists of.
  *
  * Needs CAP_SYS_ADMIN, because runs show where in memory all users' files are.
  * Fails with -EPERM without it, with -ENOENT if there is no such slice.

@@ -130,6 +130,53 @@ static void ramslice_off_and_on_are_about_nothing_else(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, boot.slice_bytes, 4096);
 }
 
+static void ramslice_interleaved_slices_mean_what_they_say(struct kunit *test)
+{
+	static const char * const flawed[] = {
+		"64M,", "64M,,", "64M,ways=2", "64M,granularity=4M", "64M,ways=2,",
+		"64M,ways=2,granularity=4M,", "64M,ways=2,granularity=4M,ways=2",
+		"64M,ways=2,granularity=4M,granularity=4M", "64M,ways,granularity=4M",
+		"64M,ways=,granularity=4M", "64M,ways=0,granularity=4M",
+		"64M,ways=-2,granularity=4M", "64M,ways=+2,granularity=4M",
+		"64M,ways=2,granularity=", "64M,ways=2,granularity=0",
+		"64M,ways=2,granularity=4MB", "64M,ways=2;granularity=4M",
+		"64M,stride=8M", "off,ways=2,granularity=4M", "64M,ways=2,strict",
+		",ways=2,granularity=4M",
+		"64M,ways=2,granularity=000000000000000000000000000000000000000000000000004M",
+	};
+	struct ramslice_boot boot = { .off = true };
+	unsigned int i;
+
+	KUNIT_EXPECT_EQ(test,
+			ramslice_parse_boot("64M,ways=2,granularity=4M", &boot),
+			0);
+	KUNIT_EXPECT_FALSE(test, boot.off);
+	KUNIT_EXPECT_EQ(test, boot.slice_bytes, 64ULL << 20);
+	KUNIT_EXPECT_EQ(test, boot.interleave.ways, 2);
+	KUNIT_EXPECT_EQ(test, boot.interleave.granularity_bytes, 4ULL << 20);
+
+	/* The size of before stays, but not how its slices were interleaved */
+	KUNIT_EXPECT_EQ(test,
+			ramslice_parse_boot("on,granularity=256,ways=4", &boot),
+			0);
+	KUNIT_EXPECT_EQ(test, boot.slice_bytes, 64ULL << 20);
+	KUNIT_EXPECT_EQ(test, boot.interleave.ways, 4);
+	KUNIT_EXPECT_EQ(test, boot.interleave.granularity_bytes, 256);
+	KUNIT_EXPECT_EQ(test, ramslice_parse_boot("on", &boot), 0);
+	KUNIT_EXPECT_EQ(test, boot.interleave.ways, 0);
+
+	for (i = 0; i < ARRAY_SIZE(flawed); i++) {
+		boot = (struct ramslice_boot) { .off = true };
+		KUNIT_EXPECT_LT_MSG(test, ramslice_parse_boot(flawed[i], &boot),
+				    0, "\"%s\"", flawed[i]);
+		KUNIT_EXPECT_TRUE_MSG(test, boot.off, "\"%s\"", flawed[i]);
+		KUNIT_EXPECT_EQ_MSG(test, boot.slice_bytes, 0, "\"%s\"",
+				    flawed[i]);
+		KUNIT_EXPECT_EQ_MSG(test, boot.interleave.ways, 0, "\"%s\"",
+				    flawed[i]);
+	}
+}
+
 static void ramslice_cold_sizes_mean_what_they_say(struct kunit *test)
 {
 	static const char * const flawed[] = {
@@ -159,6 +206,7 @@ static struct kunit_case ramslice_boot_args_cases[] = {
 	KUNIT_CASE_SLOW(ramslice_sizes_with_a_flaw_are_refused),
 	KUNIT_CASE(ramslice_sizes_that_do_not_fit_are_refused),
 	KUNIT_CASE(ramslice_off_and_on_are_about_nothing_else),
+	KUNIT_CASE(ramslice_interleaved_slices_mean_what_they_say),
 	KUNIT_CASE(ramslice_cold_sizes_mean_what_they_say),
 	{}
 };

@@ -64,6 +64,31 @@ static void ramslice_the_cheapest_range_is_found(struct kunit *test)
 	ramslice_expect_range(test, NR_BLOCKS, 1, ULONG_MAX, FIRST, 1403);
 }
 
+static void
+ramslice_slices_that_take_turns_stay_on_once_each(struct kunit *test)
+{
+	struct ramslice_map *map = test->priv;
+	unsigned int i;
+
+	/* Two ways by two blocks, of eight each; 5 is the last of a granule */
+	map->ranges.geom = (struct ramslice_geometry) { 8, 1, 1 };
+	map->ranges.slice_price = 1000;
+	for (i = 0; i < NR_BLOCKS; i++) {
+		map->block[i].sleeps = true;
+		map->block[i].opens = FIRST + i == 16 || FIRST + i == 18;
+		map->block[i].price = 1 + i;
+	}
+	/* One way, then both, though blocks of each come back */
+	ramslice_expect_range(test, 1, 1, ULONG_MAX, 5, 1001);
+	ramslice_expect_range(test, 2, 2, ULONG_MAX, 6, 2 + 3 + 1000);
+	ramslice_expect_range(test, 2, 1, ULONG_MAX, 6, 2 + 3 + 1000);
+	ramslice_expect_range(test, 8, 8, ULONG_MAX, 8,
+			      4 + 5 + 6 + 7 + 8 + 9 + 10 + 11 + 2000);
+	/* Across the end of the group: two that end and one that begins */
+	ramslice_expect_range(test, 9, 4, 21, 8,
+			      4 + 5 + 6 + 7 + 8 + 9 + 10 + 11 + 12 + 3000);
+}
+
 static void ramslice_a_range_is_aligned(struct kunit *test)
 {
 	struct ramslice_map *map = test->priv;
@@ -203,6 +228,7 @@ static void ramslice_what_cannot_be_is_refused_with_a_reason(struct kunit *test)
 static struct kunit_case ramslice_buffer_cases[] = {
 	KUNIT_CASE(ramslice_of_equal_ranges_the_lowest_is_taken),
 	KUNIT_CASE(ramslice_the_cheapest_range_is_found),
+	KUNIT_CASE(ramslice_slices_that_take_turns_stay_on_once_each),
 	KUNIT_CASE(ramslice_a_range_is_aligned),
 	KUNIT_CASE(ramslice_a_range_ends_at_the_limit),
 	KUNIT_CASE(ramslice_what_cannot_be_had_is_left_out_and_named),

@@ -111,7 +111,24 @@ class Info(Struct):
         ("quarantined_pages", u64),
         ("power_driver", ctypes.c_char * 32),
         ("held_pages", u64),
+        ("interleave_ways", u32),
+        ("reserved", u32),
+        ("granularity_bytes", u64),
     ]
+
+    def extents(self, number):
+        """The runs of a slice, as a list of (first page frame, page frames)."""
+        ways, run = self.interleave_ways, self.granularity_bytes // self.page_bytes
+        pages = self.slice_bytes // self.page_bytes
+        first = number // ways * ways * pages + number % ways * run
+        return [(first + at * ways * run, run) for at in range(pages // run)]
+
+    def slice_at(self, pfn):
+        """The number of the slice that a page frame is of, be there memory or not."""
+        ways, address = self.interleave_ways, pfn * self.page_bytes
+        return address // (self.slice_bytes * ways) * ways + (
+            address // self.granularity_bytes % ways
+        )
 
 
 class Zone(Struct):

@@ -27,6 +27,8 @@ class Sysfs(harness.RamsliceTest):
         names = {
             "enabled",
             "slice_bytes",
+            "interleave_ways",
+            "interleave_granularity_bytes",
             "clock_khz",
             "power_driver",
             "driver_timeout_ms",
@@ -56,6 +58,12 @@ class Sysfs(harness.RamsliceTest):
                 self.assertEqual(int(dev.read(self.size)), size)
                 info = self.device.info()
                 self.assertEqual(info.slice_bytes, size)
+                # Each slice is a single run, whatever its size
+                self.assertEqual((info.interleave_ways, info.granularity_bytes), (1, size))
+                self.assertEqual(int(dev.read(dev.SYSFS / "interleave_ways")), 1)
+                self.assertEqual(
+                    int(dev.read(dev.SYSFS / "interleave_granularity_bytes")), size
+                )
                 self.assertAlmostEqual(
                     info.nr_slices, managed / size, delta=3 + 0.05 * managed / size
                 )
