@@ -285,13 +285,16 @@ pub enum KernelError {
     },
     /// The slice size is not one the kernel can have.
     #[error(
-        "{size} is not a possible slice size: it must be a multiple of the pageblock, {pageblock}"
+        "{size} is not a possible slice size: it must be a multiple of {unit}, which is {of}, \
+         and fit into memory"
     )]
     SizeInvalid {
         /// The size asked for.
         size: Bytes,
-        /// The unit.
-        pageblock: Bytes,
+        /// What sizes are multiples of.
+        unit: Bytes,
+        /// What that is the size of.
+        of: &'static str,
     },
     /// There are no memory blocks.
     #[error(

@@ -242,6 +242,7 @@ mod tests {
                 page_bytes: Bytes(4096),
                 pageblock_bytes: Bytes(409_600),
                 slice_bytes: Bytes(409_600),
+                interleave: None,
                 chunk_bytes: Bytes(409_600),
                 nr_slices: 5,
                 nr_zones: 1,

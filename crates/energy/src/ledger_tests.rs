@@ -32,6 +32,7 @@ fn info(abi_version: u32) -> BackendInfo {
         page_bytes: Bytes(4096),
         pageblock_bytes: Bytes(MIB),
         slice_bytes: Bytes(MIB),
+        interleave: None,
         chunk_bytes: Bytes(MIB),
         nr_slices: 3,
         nr_zones: 1,

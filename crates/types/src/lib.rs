@@ -11,6 +11,7 @@ mod cache_lookups;
 mod contents;
 mod contents_summary;
 mod counters;
+mod interleave;
 mod machine_state;
 mod page_census;
 mod parse;
@@ -35,6 +36,7 @@ pub use contents::{
 };
 pub use contents_summary::{ContentsSummary, OwnerPages, PageGroup};
 pub use counters::{PageComposition, PageKind, SliceCounters};
+pub use interleave::{Interleave, SliceExtents};
 pub use machine_state::{BackendInfo, MachineState, SCHEMA_VERSION, SliceSnapshot, Zone};
 pub use page_census::{
     CensusTotals, PageCensus, PageCounts, SECTION_BYTES, SliceCensus, ZoneCensus,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::contents::SliceContents;
+use crate::interleave::Interleave;
 use crate::physical::Hertz;
 use crate::price::PriceParameter;
 use crate::slice::Slice;
@@ -29,6 +30,9 @@ pub struct BackendInfo {
     pub pageblock_bytes: Bytes,
     /// Size of a slice.
     pub slice_bytes: Bytes,
+    /// How slices take turns at physical addresses; `None` if each is contiguous.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interleave: Option<Interleave>,
     /// Unit in which a slice wakes.
     pub chunk_bytes: Bytes,
     /// Slices that a snapshot has.

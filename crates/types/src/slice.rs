@@ -1,7 +1,6 @@
 //! A slice as a snapshot shows it.
 
 use std::fmt;
-use std::ops::Range;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::counters::{PageComposition, SliceCounters};
 use crate::parse::ParseError;
 use crate::reason::Reason;
-use crate::units::{Bytes, NodeId, Pages, Price, SliceId, ZoneNumber};
+use crate::units::{NodeId, Pages, Price, SliceId, ZoneNumber};
 
 /// The state of a slice.
 #[derive(
@@ -131,12 +130,6 @@ impl Slice {
     /// Out of reach for allocations: quarantined or held.
     pub fn is_away(&self) -> bool {
         self.held || self.state == SliceState::Quarantined
-    }
-
-    /// The physical addresses, when slices have `slice_bytes`.
-    pub fn addresses(&self, slice_bytes: Bytes) -> Range<u64> {
-        let start = u64::from(self.id.0).saturating_mul(slice_bytes.0);
-        start..start.saturating_add(slice_bytes.0)
     }
 
     /// Its pages by kind; `frames` is the full size of a slice.

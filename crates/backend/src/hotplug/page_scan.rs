@@ -454,6 +454,7 @@ impl PageScan {
             page_bytes: self.page_bytes,
             pageblock_bytes: Bytes(2 << 20),
             slice_bytes: Bytes(self.block_bytes.0 * self.blocks_per_slice),
+            interleave: None,
             chunk_bytes: self.block_bytes,
             nr_slices: self.scanned_slices.len() as u32,
             nr_zones: self.populated().count() as u32,

@@ -34,7 +34,8 @@ const SNAPSHOT_TRIES: u32 = 8;
 pub struct PatchedBackend {
     paths: KernelPaths,
     device: Box<dyn RamsliceDevice>,
-    pageblock_bytes: Bytes,
+    /// What sizes of slices are multiples of, and what that is the size of.
+    size_unit: (Bytes, &'static str),
     /// Older kernels do not report it.
     clock_khz: Option<u64>,
     names: PageNames,
@@ -58,14 +59,18 @@ impl PatchedBackend {
     ) -> Result<Self, KernelError> {
         let names = PageNames::new(&paths);
         let clock_khz = sysfs::read(&paths, "clock_khz").ok();
-        let mut backend = Self { paths, device, pageblock_bytes: Bytes::ZERO, clock_khz, names };
+        let mut backend = Self { paths, device, size_unit: (Bytes::ZERO, ""), clock_khz, names };
         let info = backend.raw_info()?;
         let (kernel, tool) = (info.abi_version, uapi::RAMSLICE_ABI_VERSION);
         if kernel != tool {
             let which = if kernel > tool { "tools" } else { "kernel" };
             return Err(KernelError::AbiVersion { kernel, tool, older_side: which });
         }
-        backend.pageblock_bytes = Bytes(info.pageblock_bytes.into());
+        backend.size_unit = if info.interleave_ways > 1 {
+            (Bytes(info.granularity_bytes), "what interleaved slices get at a time")
+        } else {
+            (Bytes(info.pageblock_bytes.into()), "the pageblock")
+        };
         Ok(backend)
     }
 
@@ -205,7 +210,8 @@ impl Backend for PatchedBackend {
             match Errno::from_io_error(&source) {
                 Some(Errno::BUSY) => KernelError::SizeBusy { size },
                 Some(Errno::INVAL) => {
-                    KernelError::SizeInvalid { size, pageblock: self.pageblock_bytes }
+                    let (unit, of) = self.size_unit;
+                    KernelError::SizeInvalid { size, unit, of }
                 }
                 _ => sysfs::failed(self.paths.sysfs.join("slice_bytes"), FileAccess::Write, source),
             }

@@ -30,6 +30,11 @@ pub(crate) fn info(
         page_bytes: Bytes(raw.page_bytes.into()),
         pageblock_bytes: Bytes(raw.pageblock_bytes.into()),
         slice_bytes: Bytes(raw.slice_bytes),
+        // A kernel from before it could do that leaves zeros.
+        interleave: (raw.interleave_ways > 1).then_some(types::Interleave {
+            ways: raw.interleave_ways,
+            granularity_bytes: Bytes(raw.granularity_bytes),
+        }),
         chunk_bytes: Bytes(raw.chunk_bytes),
         nr_slices: raw.nr_slices,
         nr_zones: raw.nr_zones,

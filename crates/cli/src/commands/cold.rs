@@ -26,9 +26,10 @@ DRAM can rest where it holds data, if nothing touches it for long enough. So wha
 gets slices of its own: each node has a twin, a node without CPUs, which is given some of its \
 memory. Programs put things there by mmap(MAP_COLD), or by mbind() to that node.
 
-A size is a multiple of the larger of a slice and a memory block. Growing empties slices, highest \
-first, and moves their blocks; it is all or nothing. Size 0 gives everything back, and what was in \
-it moves along. With several nodes and without --node, each twin gets an equal part.
+A size is a multiple of the larger of a slice (all that take turns, if slices are interleaved) and \
+a memory block. Growing empties slices, highest first, and moves their blocks; it is all or \
+nothing. Size 0 gives everything back, and what was in it moves along. With several nodes and \
+without --node, each twin gets an equal part.
 
 In mode overflow other memory goes there after all else, and reclaim moves idle pages there before \
 it swaps. In mode strict only what asks for it gets it, and others instead of an OOM kill.

@@ -252,10 +252,11 @@ fn not_given(machine: &MachineState) -> Option<String> {
 pub(crate) fn headline(machine: &MachineState) -> String {
     let info = &machine.info;
     format!(
-        "{} in {} slices of {}, power driver {}",
+        "{} in {} slices of {}{}, power driver {}",
         info.managed_pages.bytes(info.page_bytes),
         machine.snapshot.slices.len(),
         info.slice_bytes,
+        info.interleave.map_or_else(String::new, |how| format!(", interleaved {how}")),
         if info.power_driver == "none" { "none (nothing is saved)" } else { &info.power_driver },
     )
 }

@@ -1,6 +1,6 @@
 //! Slices laid out by physical address: rows of equal size, gaps in the address map left out.
 
-use ramslice_types::{Bytes, MachineState, Slice};
+use ramslice_types::{Bytes, MachineState, Slice, SliceId};
 
 /// A row of the picture.
 #[derive(Debug)]
@@ -22,7 +22,6 @@ impl<'a> SliceGrid<'a> {
     /// Lays out the machine's slices, `per_row` to a row; rows start at multiples of it.
     pub(crate) fn new(machine: &'a MachineState, per_row: u32) -> Self {
         let per_row = per_row.max(1);
-        let slice_bytes = machine.info.slice_bytes.0;
         let mut rows: Vec<GridRow<'a>> = Vec::new();
         let (mut last, mut last_zone) = (None, String::new());
         for slice in &machine.snapshot.slices {
@@ -36,7 +35,7 @@ impl<'a> SliceGrid<'a> {
                 let label = (zone != last_zone).then(|| zone.clone());
                 last_zone = zone;
                 rows.push(GridRow::Slices {
-                    start: u64::from(number) * u64::from(per_row) * slice_bytes,
+                    start: machine.info.extents(SliceId(number * per_row)).start,
                     zone: label,
                     cells: vec![None; per_row as usize],
                 });

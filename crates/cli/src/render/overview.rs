@@ -79,8 +79,8 @@ fn coarse(
         for (number, parts) in &cells {
             let (line, column) = (number / columns, (number % columns) as usize);
             if lines.last().is_none_or(|(last, _)| *last != line) {
-                let start =
-                    u64::from(line) * u64::from(columns * per_cell) * machine.info.slice_bytes.0;
+                let first = SliceId(line * columns * per_cell);
+                let start = machine.info.extents(first).start;
                 let mut glyphs = text(format!("{:>9} ", address(start)));
                 glyphs.extend(vec![ScreenCell { ch: ' ', fg: None, bg: None }; columns as usize]);
                 lines.push((line, glyphs));

@@ -16,6 +16,7 @@ impl SimMachine {
             page_bytes: self.config.page_bytes,
             pageblock_bytes: self.config.pageblock_bytes,
             slice_bytes: self.config.slice_bytes,
+            interleave: None,
             chunk_bytes: self.config.pageblock_bytes * 2,
             nr_slices: self.cells.len() as u32,
             nr_zones: self.zones.len() as u32,

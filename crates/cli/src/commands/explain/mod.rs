@@ -9,8 +9,9 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_types::{
-    AllocationSite, Bytes, ContentsDetail, ContentsSummary, FileId, MachineState, OwnerPages,
-    PageFate, PageGroup, Price, Reason, Slice, SliceContents, SliceId, SliceRanges,
+    AllocationSite, BackendInfo, Bytes, ContentsDetail, ContentsSummary, FileId, Interleave,
+    MachineState, OwnerPages, PageFate, PageGroup, Price, Reason, Slice, SliceContents, SliceId,
+    SliceRanges,
 };
 use serde::Serialize;
 
@@ -70,6 +71,8 @@ pub(crate) struct ExplainArgs {
 struct ExplainDocument<'a> {
     page_bytes: Bytes,
     slice_bytes: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interleave: Option<Interleave>,
     slices: Vec<SliceBody<'a>>,
 }
 
@@ -147,8 +150,9 @@ pub(crate) fn run(
     }
     if context.json() {
         let slices = found.iter().map(|one| body(&machine, one, args.limit)).collect();
-        let (page_bytes, slice_bytes) = (machine.info.page_bytes, machine.info.slice_bytes);
-        write_json(out, "explain", ExplainDocument { page_bytes, slice_bytes, slices })?;
+        let BackendInfo { page_bytes, slice_bytes, interleave, .. } = machine.info;
+        let document = ExplainDocument { page_bytes, slice_bytes, interleave, slices };
+        write_json(out, "explain", document)?;
         return Ok(ExitStatus::Ok);
     }
     for (at, one) in found.iter().enumerate() {
@@ -167,7 +171,7 @@ fn body<'a>(machine: &MachineState, one: &'a ExplainedSlice<'_>, limit: usize) -
         slice: slice.id,
         zone_name: machine.zone_name(slice),
         node: slice.node.0,
-        start_bytes: slice.addresses(machine.info.slice_bytes).start,
+        start_bytes: machine.info.extents(slice.id).start,
         state: contents.state,
         reason: contents.reason,
         retry_ms: slice.retry_ms,
@@ -212,12 +216,10 @@ fn text(
     out: &mut dyn Write,
 ) -> Result<()> {
     let ExplainedSlice { slice, contents, holdings } = one;
-    let addresses = slice.addresses(machine.info.slice_bytes);
     let title = format!(
-        "Slice {}: {:010x}-{:010x}, node {} {}, {}",
+        "Slice {}: {}, node {} {}, {}",
         slice.id,
-        addresses.start,
-        addresses.end.saturating_sub(1),
+        machine.info.extents(slice.id),
         slice.node,
         machine.zone_name(slice),
         contents.state

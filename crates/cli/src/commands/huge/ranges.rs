@@ -19,17 +19,17 @@ pub(super) struct PageRange {
 /// Every range of `page` bytes in which memory is whole; where slices are larger than that, each
 /// part of one.
 pub(super) fn page_ranges(info: &BackendInfo, slices: &[Slice], page: Bytes) -> Vec<PageRange> {
-    let (slice_bytes, page) = (info.slice_bytes.0, page.0);
+    let page = page.0;
     let frames = info.slice_pages();
     let Some(last) = slices.last() else { return Vec::new() };
-    let end = (u64::from(last.id.0) + 1) * slice_bytes;
+    let end = info.extents(last.id).end();
+    let by_id = |id: SliceId| slices.binary_search_by_key(&id, |slice| slice.id).ok();
     let mut found = Vec::new();
     for start in (0..end / page).map(|n| n * page) {
-        let ids = start / slice_bytes..(start + page).div_ceil(slice_bytes);
-        let from = slices.partition_point(|slice| u64::from(slice.id.0) < ids.start);
+        let ids: Vec<SliceId> = info.slices_touching(start..start + page).collect();
         let within: Vec<&Slice> =
-            slices[from..].iter().take_while(|slice| u64::from(slice.id.0) < ids.end).collect();
-        let whole = within.len() as u64 == ids.end - ids.start
+            ids.iter().filter_map(|&id| by_id(id)).map(|at| &slices[at]).collect();
+        let whole = within.len() == ids.len()
             && within.iter().all(|slice| {
                 slice.present == frames
                     && (slice.node, slice.zone) == (within[0].node, within[0].zone)

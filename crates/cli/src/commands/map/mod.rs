@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use ramslice_types::{
-    Backend, Bytes, MachineState, PageComposition, SliceId, SliceState, SliceTotals,
+    Backend, Bytes, Interleave, MachineState, PageComposition, SliceId, SliceState, SliceTotals,
 };
 use serde::Serialize;
 
@@ -72,6 +72,8 @@ pub struct MapArgs {
 struct MapDocument<'a> {
     page_bytes: Bytes,
     slice_bytes: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interleave: Option<Interleave>,
     #[serde(skip_serializing_if = "Option::is_none")]
     png: Option<WrittenPicture<'a>>,
     tiles: Vec<MapTile>,
@@ -183,13 +185,14 @@ fn machine(
 fn body<'a>(machine: &MachineState, png: Option<WrittenPicture<'a>>) -> MapDocument<'a> {
     let tiles = machine.snapshot.slices.iter().map(|slice| MapTile {
         slice: slice.id,
-        start_bytes: slice.addresses(machine.info.slice_bytes).start,
+        start_bytes: machine.info.extents(slice.id).start,
         state: slice.state,
         composition: slice.composition(machine.info.slice_pages()),
     });
     MapDocument {
         page_bytes: machine.info.page_bytes,
         slice_bytes: machine.info.slice_bytes,
+        interleave: machine.info.interleave,
         png,
         tiles: tiles.collect(),
     }

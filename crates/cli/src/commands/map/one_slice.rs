@@ -4,7 +4,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_types::{
-    Backend, Bytes, ContentsDetail, ContentsSummary, SliceContents, SliceId, SliceRanges,
+    Backend, BackendInfo, Bytes, ContentsDetail, ContentsSummary, Interleave, SliceContents,
+    SliceId, SliceRanges,
 };
 use serde::Serialize;
 
@@ -22,6 +23,8 @@ const MAX_ROWS: usize = 32;
 struct SliceMapDocument<'a> {
     page_bytes: Bytes,
     slice_bytes: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interleave: Option<Interleave>,
     #[serde(skip_serializing_if = "Option::is_none")]
     png: Option<WrittenPicture<'a>>,
     contents: &'a SliceContents,
@@ -44,12 +47,10 @@ pub(super) fn run(
         page_png::draw(&machine, &contents, &options)
     })?;
     if context.json() {
-        let (page_bytes, slice_bytes) = (info.page_bytes, info.slice_bytes);
-        write_json(
-            out,
-            "map",
-            SliceMapDocument { page_bytes, slice_bytes, png, contents: &contents },
-        )?;
+        let &BackendInfo { page_bytes, slice_bytes, interleave, .. } = info;
+        let document =
+            SliceMapDocument { page_bytes, slice_bytes, interleave, png, contents: &contents };
+        write_json(out, "map", document)?;
     } else if let Some(png) = png {
         png.report_path(out)?;
     } else {

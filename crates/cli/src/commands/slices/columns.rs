@@ -115,10 +115,7 @@ const COLUMNS: &[SliceColumn] = &[
         "address",
         "physical address",
         "First and last physical address, hexadecimal",
-        Word(|row| {
-            let range = row.slice.addresses(row.machine.info.slice_bytes);
-            format!("{:010x}-{:010x}", range.start, range.end.saturating_sub(1))
-        }),
+        Word(|row| row.machine.info.extents(row.slice.id).to_string()),
     ),
     shown("node", "node", "NUMA node", Number(|row| row.slice.node.0.into())),
     shown("zone", "zone", "Zone of the memory", Word(|row| row.machine.zone_name(row.slice))),

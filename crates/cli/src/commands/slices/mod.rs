@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use ramslice_backend::{KernelPaths, MemOffline, mem_offline};
 use ramslice_types::{
-    Bytes, MachineState, NodeId, PageComposition, Pages, Slice, SliceState, parse_bytes,
+    Bytes, Interleave, MachineState, NodeId, PageComposition, Pages, Slice, SliceState, parse_bytes,
 };
 use serde::Serialize;
 
@@ -102,6 +102,8 @@ enum SliceSort {
 struct SlicesDocument<'a> {
     page_bytes: Bytes,
     slice_bytes: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interleave: Option<Interleave>,
     event_seq: u64,
     slices: Vec<RowBody<'a>>,
 }
@@ -138,12 +140,13 @@ pub fn run(args: &SlicesArgs, context: &CommandContext, out: &mut dyn Write) -> 
         let slices = slices.into_iter().map(|slice| RowBody {
             slice,
             zone_name: machine.zone_name(slice),
-            start_bytes: slice.addresses(machine.info.slice_bytes).start,
+            start_bytes: machine.info.extents(slice.id).start,
             composition: slice.composition(frames),
         });
         let body = SlicesDocument {
             page_bytes: machine.info.page_bytes,
             slice_bytes: machine.info.slice_bytes,
+            interleave: machine.info.interleave,
             event_seq: machine.snapshot.event_seq,
             slices: slices.collect(),
         };

@@ -323,7 +323,7 @@ fn page_cache(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
 
 fn selected(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
     let Some(slice) = top.slice() else { return Vec::new() };
-    let start = slice.addresses(top.machine().info.slice_bytes).start;
+    let start = top.machine().info.extents(slice.id).start;
     let words = format!("slice {} at {start:#x}: {}", slice.id, top.words());
     text(TextTone::Plain, &words, columns)
 }
