@@ -145,10 +145,19 @@ static void count_compound(struct sums *s, uint64_t head, uint64_t nr_pages)
 		s->of[RAMSLICE_HUGE] += nr_pages;
 }
 
+/* The slice that a page frame belongs to, as the header says how slices take turns. */
+static uint64_t slice_of(uint64_t pfn)
+{
+	uint64_t address = pfn * info.page_bytes;
+	uint64_t group = address / (info.slice_bytes * info.interleave_ways);
+	uint64_t way = address / info.granularity_bytes % info.interleave_ways;
+
+	return group * info.interleave_ways + way;
+}
+
 /* Walks all page frames once. Compound pages of interest fit into a slice. */
 static uint64_t walk(void)
 {
-	uint64_t per_slice = info.slice_bytes / info.page_bytes;
 	uint64_t pfn = 0, head = 0, nr_tails = 0;
 	struct sums *head_in = seen;
 
@@ -173,12 +182,12 @@ static uint64_t walk(void)
 				count_compound(head_in, head, nr_tails + 1);
 				head = f;
 				nr_tails = 0;
-				if (pfn / per_slice < nr_ids)
-					head_in = &seen[pfn / per_slice];
+				if (slice_of(pfn) < nr_ids)
+					head_in = &seen[slice_of(pfn)];
 			}
-			if (has(f, KPF_NOPAGE) || pfn / per_slice >= nr_ids)
+			if (has(f, KPF_NOPAGE) || slice_of(pfn) >= nr_ids)
 				continue;
-			count_page(&seen[pfn / per_slice], f, counts[i]);
+			count_page(&seen[slice_of(pfn)], f, counts[i]);
 		}
 	}
 	count_compound(head_in, head, nr_tails + 1);
@@ -241,6 +250,11 @@ static void set_up(void)
 	count_fd = open_or_die("/proc/kpagecount");
 	if (ioctl(device, RAMSLICE_IOC_INFO, &info))
 		die("RAMSLICE_IOC_INFO");
+	/* A kernel that knows nothing else than contiguous slices leaves zeros */
+	if (!info.interleave_ways) {
+		info.interleave_ways = 1;
+		info.granularity_bytes = info.slice_bytes;
+	}
 	before = array(info.nr_slices, sizeof(*before));
 	after = array(info.nr_slices, sizeof(*after));
 	info.nr_slices = snapshot(before);

@@ -187,8 +187,10 @@ class PatternedMemory:
 
 def by_slice(device, pfns):
     """{slice: number of these page frames}, the largest numbers first."""
-    size = device.info().slice_bytes // PAGE
-    return dict(collections.Counter(pfn // size for pfn in pfns if pfn is not None).most_common())
+    slice_at = device.info().slice_at
+    return dict(
+        collections.Counter(slice_at(pfn) for pfn in pfns if pfn is not None).most_common()
+    )
 
 
 def page_flags(pfn, nr=1):
@@ -200,12 +202,12 @@ def page_flags(pfn, nr=1):
 
 def blocks_with(device, bit):
     """First page frame of each pageblock whose first page has this flag."""
-    per_block = device.info().pageblock_bytes // PAGE
-    per_slice = device.info().slice_bytes // PAGE
+    info = device.info()
     return [
         pfn
         for row in device.snapshot()
-        for pfn in range(row.id * per_slice, (row.id + 1) * per_slice, per_block)
+        for first, nr in info.extents(row.id)
+        for pfn in range(first, first + nr, info.pageblock_bytes // PAGE)
         if page_flags(pfn)[0] >> bit & 1
     ]
 

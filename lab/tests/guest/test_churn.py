@@ -47,6 +47,13 @@ def test_loads_keep_their_contents_on_mglru():
     run(Dose(seconds=25), lru="mglru", seed=2)
 
 
+# A free block of the allocator may have a part of two slices
+@vm(mem="2G", disk="2G", append="ramslice=16M,ways=4,granularity=2M ramslice_placement=packed")
+@vm(kernel="debug", mem="2G", disk="2G", append="ramslice=32M,ways=2,granularity=4M", slow=True)
+def test_loads_keep_their_contents_in_slices_that_take_turns():
+    run(Dose(seconds=6, share=0.1), lru="mglru", seed=3)
+
+
 # A page fault costs ten times as much with checkers, so the loads are smaller
 @vm(kernel="debug", mem="2G", disk="2G", append="ramslice=32M")
 @pytest.mark.parametrize("dose", [
