@@ -223,11 +223,16 @@ def empty_round(bench, quick):
         size = block_mib()
         if PATCHED:
             set_slices(size)
+        emptied = {row["pfn"] // (size * PAGES) for row in found["small"]}
         blocks = [row for row in ranges(bench, size, two[1]["pfn"] << 12, 1024 // size)
-                  if usable(row)]
+                  if usable(row) and row["pfn"] // (size * PAGES) not in emptied]
+        if not blocks:
+            sys.exit(f"no block to be woken is the program's alone: {two[1]}")
         for row in random.sample(blocks, min(len(blocks), 1 if quick else 2)):
-            empty_range(bench, size, row)
+            # While everything is on: a huge page wakes a slice that is off. The half full block
+            # has none.
             bench("soak", HIGH >> 12)
+            empty_range(bench, size, row)
             answer = wake_range(bench, size, row["pfn"])
             first = first_page(bench, row["pfn"], size * PAGES)
             bench("unsoak")
