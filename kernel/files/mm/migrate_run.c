@@ -6,7 +6,7 @@
  * entry in the place of each mapping, and to put the new page there. Most pages
  * of most programs are anonymous, small and mapped once, and pages that are
  * neighbours in memory are often neighbours in their program. Such a run has
- * its page table in common: under one hold of its lock all entries are cleared,
+ * its page table in common, wherever in memory its pages are: under one hold of its lock all entries are cleared,
  * the TLB is flushed once, and the pages are copied and mapped again. No
  * migration entry is needed, because a task that faults waits for that lock.
  *
@@ -34,6 +34,9 @@
 
 /* Shorter runs are left to migrate_pages(), which shares TLB flushes better. */
 #define MIN_RUN		8U
+
+/* Page tables whose pages are brought together; what belongs to others stays. */
+#define MAX_TABLES	8U
 
 /* References to a folio that is mapped once: that one, and ours. */
 #define EXPECTED_REFS	2
@@ -104,6 +107,53 @@ static unsigned int migrate_run_end(const struct migrate_run *run,
 			break;
 	}
 	return i;
+}
+
+/*
+ * Brings those together that may have a page table in common. Where memory was
+ * compacted before, the pages of one fill the gaps of another.
+ */
+static void migrate_run_gather(struct migrate_run *run)
+{
+	unsigned int i, t = 0, nr_tables = 0, sum = 0;
+	struct {
+		void *mapping;
+		pgoff_t table;
+	} tables[MAX_TABLES];
+	u8 at[MAX_TABLES + 1] = {};
+
+	BUILD_BUG_ON(MIGRATE_RUN_MAX > U8_MAX);
+	for (i = 0; i < run->nr; i++) {
+		void *mapping = READ_ONCE(run->src[i]->mapping);
+		pgoff_t table = READ_ONCE(run->src[i]->index) / PTRS_PER_PTE;
+
+		/* Mostly that of the one before */
+		if (!i || t == MAX_TABLES || tables[t].mapping != mapping ||
+		    tables[t].table != table) {
+			for (t = 0; t < nr_tables; t++) {
+				if (tables[t].mapping == mapping &&
+				    tables[t].table == table)
+					break;
+			}
+		}
+		if (t == nr_tables && t < MAX_TABLES) {
+			tables[t].mapping = mapping;
+			tables[t].table = table;
+			nr_tables++;
+		}
+		/* Not used before each is prepared; nor are destinations */
+		run->state[i] = t;
+		at[t]++;
+	}
+	if (nr_tables < 2)
+		return;
+	for (t = 0; t <= MAX_TABLES; t++) {
+		sum += at[t];
+		at[t] = sum - at[t];
+	}
+	for (i = 0; i < run->nr; i++)
+		run->dst[at[run->state[i]]++] = run->src[i];
+	memcpy(run->src, run->dst, run->nr * sizeof(*run->src));
 }
 
 /*
@@ -472,6 +522,7 @@ unsigned int migrate_run_move(struct migrate_run *run,
 {
 	unsigned int first, end, i, left = 0, nr = 0;
 
+	migrate_run_gather(run);
 	for (first = 0; first < run->nr; first = end) {
 		end = migrate_run_end(run, first);
 		if (end - first >= MIN_RUN)

@@ -2,9 +2,11 @@
 """Anonymous pages that move by runs keep what they are: contents, what maps them, statistics."""
 
 import os
+import re
 import threading
 import time
 
+from ramlab.guest import pinned_memory
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import PAGE, check_contents
 from ramlab.guest.pinned_memory import PageMovementTest, PatternedMemory, page_flags
@@ -121,6 +123,25 @@ class MigrationByRuns(PageMovementTest):
                 done.set()
                 writer.join()
             self.assertEqual(rounds, [])
+
+    def test_pages_that_lie_in_turns_move_by_runs(self):
+        """Where memory was compacted before, pages of one place lie between those of another."""
+        with PatternedMemory(MIB // 2, fill=False) as one, \
+                PatternedMemory(MIB // 2, fill=False) as other:
+            for start in range(0, one.nr, 2):
+                for memory in (one, other):
+                    memory.fill(start, start + 2)
+            with pinned_memory.traced("migrate/mm_migrate_pages") as lines:
+                self.empty_most(one)
+                moved = {"by runs": 0, "one by one": 0}
+                for line in lines():
+                    if "reason=contig_range" in line:
+                        # migrate_pages() waits for what is locked
+                        how = "by runs" if "mode=MIGRATE_ASYNC" in line else "one by one"
+                        moved[how] += int(re.search(r"nr_succeeded=(\d+)", line)[1])
+            self.assertGreater(moved["by runs"], 5 * moved["one by one"], moved)
+            for memory in (one, other):
+                check_contents(memory)
 
     def test_the_longest_bite_is_told(self):
         with PatternedMemory(MIB) as memory:
