@@ -157,7 +157,7 @@ class MigrationByRuns(PageMovementTest):
 
     def test_a_request_sleeps_after_each_bite_if_it_is_to(self):
         pause_us, took = dev.debugfs() / "pause_us", {}
-        self.addCleanup(dev.write, pause_us, 0)
+        self.addCleanup(dev.write, pause_us, dev.read(pause_us))
         with PatternedMemory(MIB) as memory:
             for pause in (0, 20000):
                 dev.write(pause_us, pause)

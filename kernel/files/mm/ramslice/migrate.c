@@ -22,9 +22,13 @@
  * migrate_pages()'s own limit costs hardly more flushes. In debugfs.
  */
 u32 ramslice_migrate_batch = 128;
-/* What a bite is to take at most, and the sleep after it; in debugfs. */
+/*
+ * What a bite is to take at most, and the sleep after it, in which what waited
+ * for a CPU catches up; in debugfs. With it, as many pages move in a second as
+ * memory hotplug moves.
+ */
 u32 ramslice_bite_us = 1000;
-u32 ramslice_pause_us;
+u32 ramslice_pause_us = 500;
 
 /* A bite is not made smaller than that: it would not get shorter. */
 #define MIN_FOLIOS	8U

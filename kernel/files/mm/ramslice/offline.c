@@ -23,6 +23,8 @@
 
 /* Walks over a slice before giving up on pages that stay. */
 #define MAX_PASSES	8
+/* Pageblocks that are isolated in one go: so long, nothing else runs here. */
+#define MAX_ISOLATED	8U
 
 /**
  * ramslice_awake_reserve - pages of a zone that stay awake
@@ -133,7 +135,7 @@ static int ramslice_isolate(struct ramslice_run *run, u32 id)
 		run->reason = ramslice_type_blocks(type);
 		if (run->reason != RAMSLICE_REASON_NONE)
 			goto undo;
-		nr = ramslice_count_alike(pfn, nr, type);
+		nr = ramslice_count_alike(pfn, min(nr, MAX_ISOLATED), type);
 		/*
 		 * Flags 0: unlike MEMORY_OFFLINE, this makes no exception for
 		 * poisoned pages and the PageOffline pages of other owners.
@@ -144,6 +146,7 @@ static int ramslice_isolate(struct ramslice_run *run, u32 id)
 			goto undo;
 		}
 		run->work.blocks_isolated += nr;
+		cond_resched();
 	}
 	return 0;
 
@@ -347,6 +350,7 @@ static bool ramslice_isolated_free(u32 id)
 	for_each_slice_chunk(id, n, nr, pfn) {
 		if (test_pages_isolated(pfn, pfn + nr * pageblock_nr_pages, 0))
 			return false;
+		cond_resched();
 	}
 	return true;
 }
@@ -383,6 +387,7 @@ static int ramslice_take(struct ramslice_run *run, u32 id)
 		if (!ramslice_take_chunk(zone, pfn, nr))
 			break;
 		taken = n + nr;
+		cond_resched();
 	}
 	page_offline_end();
 	if (taken == ramslice_geom.nr_blocks) {
