@@ -317,38 +317,44 @@ def redis(args):
     same pages.
     """
     images = images_of("plain", "stock")
-    words = [
-        "--mem",
-        "5632M",
-        "--append",
-        "movablecore=3584M",
-        "--cpus",
-        "2",
-        f"--qemu-opt={machines.CPU}",
-    ]
+    words = ["--mem", "5632M", "--append", "movablecore=3584M", "--cpus", "1", ICOUNT]
     boots = [Boot(arm, flavour, words, "bench_redis.py", [])
              for arm, flavour in (("ours", "plain"), ("hotplug", "stock"))]
-    found = machines.run(boots, images, "redis", args, jobs=1)
-    windows = {}
+    found = machines.run(boots, images, "redis", args)
+    windows, rates = {}, {}
     for boot in boots:
-        rows = found[boot.arm][0]["windows"]
-        for note, row in zip(
-            rows, latencies(boot.folder, [note["file"] for note in rows]), strict=True
-        ):
-            windows.setdefault((boot.arm, note["migrating"]), []).append(row)
+        notes = found[boot.arm][0]["windows"]
+        rows = latencies(boot.folder, [note["file"] for note in notes])
+        for note, row in zip(notes, rows, strict=True):
+            kind = (boot.arm, note["migrating"], note["pace"] and tuple(note["pace"]))
+            windows.setdefault(kind, []).append(row)
+            if note["migrating"]:
+                rates.setdefault(kind, []).append(note["migrated"] / note["emptying_s"])
+
+    def values(key, *kind):
+        return [row[key] for row in windows[kind]]
+
+    paces = sorted(pace for arm, _, pace in windows if pace)
     new = []
     for name, key in (("redis-mean", "mean_us"), ("redis-p99", "p99_us")):
-        moving, still = (
-            [row[key] for row in windows["ours", migrating]] for migrating in (True, False)
-        )
+        moving, still = (values(key, "ours", migrating, None) for migrating in (True, False))
         entry = compared(name, "ratio of latencies", moving, still)
         entry["n"] = len(moving) + len(still)
         entry["beside"] = {
             "stock hotplug, migrating over not": stats.ratio(
-                [row[key] for row in windows["hotplug", True]],
-                [row[key] for row in windows["hotplug", False]],
-            )[0]
+                values(key, "hotplug", True, None), values(key, "hotplug", False, None))[0],
+            "pages per second": statistics.median(rates["ours", True, None]),
+            "pages per second, stock hotplug": statistics.median(rates["hotplug", True, None]),
         }
+        # The curve over rates
+        for folios, pause in paces:
+            kind = ("ours", True, (folios, pause))
+            entry["beside"][f"{folios} folios, pause of {pause} us"] = {
+                "value": stats.ratio(values(key, *kind), still)[0],
+                "ci95": stats.ratio(values(key, *kind), still)[1],
+                "n": len(windows[kind]),
+                "pages per second": statistics.median(rates[kind]),
+            }
         new.append(entry)
     return new, images
 

@@ -6,10 +6,14 @@ Usage: python3 -m ramlab.guest.bench_redis OUT.json [--quick] WINDOWS
 
 In a window of migrating, the block of 128 MiB with most of the server's pages is emptied and comes
 back, once: by a request for a slice of that size, or, on the stock kernel, by memory hotplug. The
-latencies of each window go to a file beside OUT.json.
+request takes bites and sleeps between them as it does by default, in other windows as PACES say.
+The latencies of each window go to a file beside OUT.json.
+
+The guest's clock counts instructions on one CPU, so that what else the host does is no latency.
 """
 
 import argparse
+import contextlib
 import json
 import random
 import struct
@@ -24,11 +28,13 @@ from ramlab.guest import demo, harness
 from ramlab.guest import ramslice_dev as dev
 
 KEYS = 60_000  # of 900 bytes: the server takes about 80 MiB
-RATE = 400  # requests per second: an emulated CPU is a quarter busy
+RATE = 1000  # requests per second: a CPU of 10^9 instructions per second is a twelfth busy
 SECONDS = 4
-# So many pairs of windows, because a few per cent are looked for, and emulated CPUs differ by more
-# from window to window.
-PAIRS = 40
+# So many pairs of windows, because a few per cent are looked for
+PAIRS = 15
+# Folios in a bite and the sleep after it in us, besides the defaults; and windows of each
+PACES = ((128, 0), (128, 2000), (32, 0), (32, 500))
+PER_PACE = 4
 PRESENT, PFN = 1 << 63, (1 << 55) - 1
 
 
@@ -73,25 +79,35 @@ def away_and_back(bench, pfn, size, note):
         slices.wake_range(bench, size, pfn)
 
 
-def overwrite_free_memory():
-    """Makes all free memory equally fast.
-
-    An emulator remembers which pages it has ever run code from, and writes them slowly until all of
-    it was overwritten.
+@contextlib.contextmanager
+def paced(pace):
+    """Requests move so many folios in a bite and sleep so many microseconds after it; as they did
+    before for None.
     """
-    with harness.Memory(harness.meminfo()["MemAvailable"] // 1024 - 256) as memory:
-        memory.touch()
+    if pace is None:
+        yield
+        return
+    files = [dev.debugfs() / name for name in ("migrate_batch", "pause_us")]
+    before = [dev.read(file) for file in files]
+    try:
+        for file, number in zip(files, pace, strict=True):
+            dev.write(file, number)
+        yield
+    finally:
+        for file, number in zip(files, before, strict=True):
+            dev.write(file, number)
 
 
-def window(bench, pid, size, migrating, file):
-    note = {"migrating": migrating, "file": file.name}
+def window(bench, pid, size, migrating, file, pace=None):
+    note = {"migrating": migrating, "file": file.name, "pace": pace}
     pfn, note["pages"] = fullest(pid, size)
     thread = threading.Thread(target=away_and_back, args=(bench, pfn, size, note))
     line = [dev.program("openloop"), "/tmp/redis.sock", KEYS, RATE, SECONDS, random.getrandbits(31),
             file]
     load = subprocess.Popen([str(word) for word in line], stdout=subprocess.DEVNULL)
-    thread.start()
-    thread.join()
+    with paced(pace):
+        thread.start()
+        thread.join()
     if load.wait():
         sys.exit("the load failed")
     return note
@@ -101,16 +117,18 @@ def windows(folder, quick):
     size = slices.block_mib()
     if slices.PATCHED:
         slices.set_slices(size)
-    overwrite_free_memory()
     digest = demo.start_redis(KEYS)
     server = demo.redis("info", "server").splitlines()
     pid = int(next(line for line in server if line.startswith("process_id")).split(":")[1])
-    order = [False, True] * (3 if quick else PAIRS)
+    order = [(False, None), (True, None)] * (2 if quick else PAIRS)
+    if slices.PATCHED:
+        order += [(True, pace) for pace in PACES] * (2 if quick else PER_PACE)
     random.shuffle(order)
-    with slices.Bench() as bench:
+    # Nothing is idle on purpose: what is measured passes in the guest's time
+    with slices.Bench("idle") as bench:
         window(bench, pid, size, False, folder / "warm-up")
-        found = [window(bench, pid, size, migrating, folder / f"window-{n}")
-                 for n, migrating in enumerate(order)]
+        found = [window(bench, pid, size, migrating, folder / f"window-{n}", pace)
+                 for n, (migrating, pace) in enumerate(order)]
     if demo.redis("debug", "digest") != digest:
         sys.exit("Redis' data changed")
     return {"windows": found, "rate": RATE, "seconds": SECONDS,
