@@ -356,6 +356,16 @@ def redis(args):
                 "pages per second": statistics.median(rates[kind]),
             }
         new.append(entry)
+
+    def longest(*kind):
+        return [us / 1000 for us in values("p100_us", *kind)]
+
+    entry = stats.mean_entry("redis-longest", "ms", longest("ours", True, None))
+    entry["beside"] = {
+        "not migrating": statistics.fmean(longest("ours", False, None)),
+        "stock hotplug": statistics.fmean(longest("hotplug", True, None)),
+    }
+    new.append(entry)
     return new, images
 
 
