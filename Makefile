@@ -20,8 +20,8 @@ help: ## Shows this list
 .PHONY: demo demo-stock demo-giveback test test-long test-arm64 check fuzz soak case shell series
 .PHONY: bench bench-check bench-energy bench-governor bench-placement bench-giveback bench-cold
 .PHONY: bench-size bench-all
-demo: setup ## Shows slices being emptied and powered off, in a virtual machine
-	@lab/bin/ramlab demo
+demo: setup ## Shows slices powered off, in a virtual machine: make demo [KERNEL=7.3]
+	@lab/bin/ramlab demo --kernel $(KERNEL)
 
 demo-stock: setup ## Shows the same by memory hotplug on Debian's own, unpatched kernel
 	@lab/bin/ramlab demo-stock
@@ -80,8 +80,8 @@ case: tools kernel ## Runs a case study: make case CASE=compile, tpch or import
 shell: setup ## Opens a shell in a virtual machine: make shell KERNEL=debug
 	@lab/bin/ramlab vm --kernel $(KERNEL) --interactive
 
-series: setup ## Writes the kernel changes as a git-am series to out/series
-	@lab/bin/ramlab series
+series: setup ## Writes the kernel changes as a git-am series: make series [KERNEL=7.3]
+	@lab/bin/ramlab series $(if $(filter-out plain,$(KERNEL)),--base $(KERNEL))
 
 .PHONY: static deb kernel-deb rebase release
 FLAVOUR ?= lean

@@ -43,9 +43,9 @@ def die(message, status=1):
     sys.exit(status)
 
 
-def read_lock():
-    """kernel/base.lock as a dictionary."""
-    text = (ROOT / "kernel/base.lock").read_text()
+def read_lock(path=ROOT / "kernel/base.lock"):
+    """A lock of a kernel source as a dictionary."""
+    text = path.read_text()
     return dict(re.findall(r"^(\w+) *= *(.*)$", text, re.M))
 
 

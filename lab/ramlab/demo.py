@@ -14,6 +14,8 @@ import sys
 import time
 
 from ramlab.common import OUT, RAMLAB, ROOT, built, die, kvm_usable
+from ramlab.kernel.bases import full_name
+from ramlab.kernel.images import image
 
 # Slices of 32 MiB: 128 of them in the guest, as in the papers' machines.
 GUEST = ["--mem", "4G", "--cpus", "2", "--disk", "6G", "--timeout", "3600"]
@@ -22,23 +24,21 @@ FOLDER = OUT / "demo"
 TARBALL = "/usr/src/linux-source-6.12.tar.xz"
 
 
-def prepare():
+def prepare(kernel):
     """Builds what the guest needs; returns our program and libbpf's source."""
-    kernel = subprocess.run([RAMLAB, "kernel", "plain"])
-    if kernel.returncode:
-        sys.exit(kernel.returncode)
+    image(kernel)
     print("building the programs, unless they are up to date", flush=True)
     program = os.environ.get("RAMSLICE_PROGRAM") or built("ramslice")
     if subprocess.run([RAMLAB, "guest-programs"], stdout=subprocess.DEVNULL).returncode:
         die("failed: ramlab guest-programs")
-    source = subprocess.run([RAMLAB, "kernel", "--source"],
+    source = subprocess.run([RAMLAB, "kernel", "--source", kernel],
                             stdout=subprocess.PIPE, text=True, check=True)
     return program, source.stdout.split()[-1] + "/tools/lib/bpf"
 
 
-def guest(program, append, *words):
+def guest(kernel, program, append, *words):
     """Runs the demonstration in a guest, its output passing through."""
-    line = [RAMLAB, "vm", *GUEST, "--append", f"ramslice=32M {append}", "--rw", FOLDER, "--",
+    line = [RAMLAB, "vm", "--kernel", kernel, *GUEST, "--append", f"ramslice=32M {append}", "--rw", FOLDER, "--",
             "env", f"RAMSLICE_PROGRAM={program}", "python3", "-m", "ramlab.guest.demo", FOLDER,
             "--file", TARBALL, *words]
     return subprocess.run([str(word) for word in line]).returncode
@@ -73,18 +73,21 @@ def table(result, short):
 
 
 def main():
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernel", default="plain", type=full_name, metavar="NAME",
+                        help="plain, or plain-7.3 (in short 7.3) for another kernel source")
+    kernel = parser.parse_args().kernel
     began = time.monotonic()
     FOLDER.mkdir(parents=True, exist_ok=True)
     for old in FOLDER.glob("*"):
         old.unlink()
-    program, bpf = prepare()
-    status = guest(program, "", "--source", bpf)
+    program, bpf = prepare(kernel)
+    status = guest(kernel, program, "", "--source", bpf)
     if not (FOLDER / "demo.json").exists():
         die(f"the guest left no result (status {status})", status or 1)
     print("\nthe same, shorter, with kernel and user memory apart (movablecore)")
-    short_status = guest(program, "movablecore=3G", "--short")
+    short_status = guest(kernel, program, "movablecore=3G", "--short")
     if not (FOLDER / "short.json").exists():
         die(f"the guest left no result (status {short_status})", short_status or 1)
 

@@ -71,6 +71,8 @@ def pytest_addoption(parser):
     group.addoption("--grace-seconds", type=float, default=60, metavar="N",
                     help="a guest hangs if nothing comes from it for twice its tests' time and "
                          "this (default %(default)g)")
+    group.addoption("--base", metavar="RELEASE",
+                    help="kernels of ours are of this source instead: plain is plain-7.3")
     group.addoption("--programs", metavar="DIR",
                     help="take our programs from there, those for another architecture from "
                          "DIR/../TARGET, as Cargo has them (default: build them)")

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Builds a flavour of the kernel (plain, debug, kcsan) into the cache, unless it is there already.
 
-Usage: ramlab kernel [--arch arm64] [--path | --source | --aside DIRECTORY] [FLAVOUR...]
+Usage: ramlab kernel [--arch arm64] [--base 7.3] [--path | --source | --aside DIRECTORY]
+                     [FLAVOUR...]
+  --base    of another kernel source than the first: plain-7.3 is the same as --base 7.3 plain
   --arch    another architecture than this machine's, by cross compiler
   --path    builds if needed, then prints nothing but the directory of the finished image
   --source  prepares the patched source tree only and prints its directory
@@ -25,7 +27,8 @@ from pathlib import Path
 from ramlab.architectures import ARCHITECTURES, NATIVE
 from ramlab.common import CACHE, FLAVOURS, ROOT, die, locked, need_space, put_json, run
 from ramlab.kernel import progress
-from ramlab.kernel.source import OVERLAY, Source, files_of, overlay, series
+from ramlab.kernel.bases import FIRST, flavour_and_base, named_base
+from ramlab.kernel.source import Source, files_of, overlay
 from ramlab.provenance import NOT_BUILT
 
 FORMAT = 1  # raised when this program changes what it builds
@@ -53,11 +56,12 @@ REPRODUCIBLE = {
 }
 
 
-def fragments(flavour, arch=NATIVE):
+def fragments(flavour, arch=NATIVE, base=FIRST):
     """The configuration's pieces, in the order they are merged."""
     folder = ROOT / "kernel/config"
     names = [*FLAVOURS[flavour][1], *arch.fragments]
-    return sorted(folder.glob("[0-9]*.config")) + [folder / name for name in names]
+    return [*sorted(folder.glob("[0-9]*.config")), *(folder / name for name in names),
+            *base.fragments]
 
 
 def options(text):
@@ -94,17 +98,17 @@ def key(source, flavour, arch=NATIVE):
 
     add("format", f"{FORMAT} {arch.prefixed(flavour)} {source.sha256}".encode())
     add("compiler", subprocess.check_output([compiler(arch), "--version"]))
-    for path in fragments(flavour, arch):
+    for path in fragments(flavour, arch, source.base):
         add(path.name, path.read_bytes())
     for variable in VARIABLES.get(flavour, ()):
         add("variable", variable.encode())
     if FLAVOURS[flavour][0]:
-        for path in series():
+        for path in source.series():
             if not path.exists() or any(map(is_built, files_of(path))):
                 add(path.name, path.read_bytes() if path.exists() else b"missing")
         for name in overlay():
             if is_built(name):
-                add(str(name), (OVERLAY / name).read_bytes())
+                add(str(name), (source.overlay_root / name).read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -126,13 +130,13 @@ def make(tree, objects, *arguments, arch=NATIVE):
             *compilers, *arguments]
 
 
-def configure(tree, objects, flavour, arch=NATIVE):
+def configure(tree, objects, flavour, arch=NATIVE, base=FIRST):
     """Writes .config from the fragments and checks that every option came out as asked.
 
     Returns True if the configuration differs from the last build's.
     """
     objects.mkdir(parents=True, exist_ok=True)
-    wanted = "".join(path.read_text() for path in fragments(flavour, arch))
+    wanted = "".join(path.read_text() for path in fragments(flavour, arch, base))
     request = objects / "wanted.config"
     config = objects / ".config"
     before = config.read_text() if config.exists() else ""
@@ -141,7 +145,7 @@ def configure(tree, objects, flavour, arch=NATIVE):
         env=os.environ | REPRODUCIBLE)
     after = config.read_text()
     if wrong := otherwise(options(wanted), options(after)):
-        die(f"the {arch.prefixed(flavour)} configuration did not come out as asked:\n"
+        die(f"the {arch.prefixed(base.suffixed(flavour))} configuration did not come out as asked:\n"
             + "\n".join(wrong))
     return before != after
 
@@ -151,6 +155,11 @@ def objects_of(source, flavour, arch=NATIVE):
     return source.home / f"obj-{arch.prefixed(flavour)}"
 
 
+def name_of(source, flavour, arch):
+    """What the cache calls a kernel: arm64-plain, debug-7.3."""
+    return arch.prefixed(source.base.suffixed(flavour))
+
+
 def compile_objects(source, flavour, arch=NATIVE):
     """Brings the kept object tree of a flavour up to date; returns (steps done, seconds)."""
     need_space(CACHE, 12 if not source.pristine.exists() else 6)
@@ -158,15 +167,15 @@ def compile_objects(source, flavour, arch=NATIVE):
     patched = FLAVOURS[flavour][0]
     changed = source.sync() if patched else []
     tree = source.patched if patched else source.pristine
-    name = arch.prefixed(flavour)
+    name = name_of(source, flavour, arch)
     objects = objects_of(source, flavour, arch)
     cold = not (objects / "vmlinux").exists()
-    reconfigured = configure(tree, objects, flavour, arch)
+    reconfigured = configure(tree, objects, flavour, arch, source.base)
     cold = cold or reconfigured
     wide = any(file.endswith(".h") for file in changed)
     kind = f"{name}-{'cold' if cold else 'wide' if wide else 'narrow'}"
 
-    first = FIRST_STEPS.get(name, FIRST_STEPS[flavour])
+    first = FIRST_STEPS.get(arch.prefixed(flavour), FIRST_STEPS[flavour])
     expected = read_counts().get(kind) or (first if cold or wide else 60)
     log = CACHE / "logs" / f"kernel-{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -198,18 +207,20 @@ def build(source, flavour, arch, store):
     info = {
         "flavour": flavour, "architecture": arch.name, "release": release,
         "source": source.describe(),
-        "patches": [p.name for p in series()] if patched else [],
+        "patches": [p.name for p in source.series()] if patched else [],
         "build_seconds": round(seconds), "steps": steps,
     }
     (fresh / "info.json").write_text(json.dumps(info, indent=2) + "\n")
     shutil.rmtree(store, ignore_errors=True)
     fresh.rename(store)
-    prune(arch.prefixed(flavour))
+    prune(name_of(source, flavour, arch))
 
 
 def prune(name):
     """Keeps the images of this name that were used last."""
-    stores = sorted((CACHE / "kernels").glob(f"{name}-*"),
+    # Not plain-7.3, where plain is meant
+    stores = sorted((path for path in (CACHE / "kernels").glob(f"{name}-*")
+                     if "-" not in path.name.removeprefix(f"{name}-")),
                     key=lambda p: p.stat().st_mtime, reverse=True)
     for old in stores[KEEP:]:
         shutil.rmtree(old)
@@ -217,7 +228,7 @@ def prune(name):
 
 def stored(source, flavour, arch):
     """Where the cache has a finished image, or will have it."""
-    return CACHE / "kernels" / f"{arch.prefixed(flavour)}-{key(source, flavour, arch)}"
+    return CACHE / "kernels" / f"{name_of(source, flavour, arch)}-{key(source, flavour, arch)}"
 
 
 def build_aside(source, flavour, arch, folder):
@@ -225,7 +236,7 @@ def build_aside(source, flavour, arch, folder):
     store = stored(source, flavour, arch)
     if (store / "info.json").exists():
         return store
-    store = folder / arch.prefixed(flavour)
+    store = folder / name_of(source, flavour, arch)
     with locked("kernel"):
         build(source, flavour, arch, store)
     return store
@@ -233,7 +244,7 @@ def build_aside(source, flavour, arch, folder):
 
 def ensure(source, flavour, arch, quiet):
     """The directory of a finished image, built if need be."""
-    name = arch.prefixed(flavour)
+    name = name_of(source, flavour, arch)
     store = stored(source, flavour, arch)
     if not (store / "info.json").exists():
         with locked("kernel"):
@@ -252,26 +263,36 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arch", choices=ARCHITECTURES, default=NATIVE.name)
+    parser.add_argument("--base", default=FIRST.name)
     parser.add_argument("--path", action="store_true")
     parser.add_argument("--source", action="store_true")
     parser.add_argument("--aside", type=Path, metavar="DIRECTORY")
     parser.add_argument("flavours", nargs="*", metavar="FLAVOUR", default=["plain"])
     args = parser.parse_args()
-    if unknown := set(args.flavours) - set(FLAVOURS):
+    named = named_base(args.base)
+    kernels = [flavour_and_base(named.suffixed(name) if name in FLAVOURS else name)
+               for name in args.flavours]
+    if unknown := {flavour for flavour, _ in kernels} - set(FLAVOURS):
         die(f"no such flavour: {', '.join(unknown)} (there are {', '.join(FLAVOURS)})", 2)
-    source, arch = Source(), ARCHITECTURES[args.arch]
+    arch = ARCHITECTURES[args.arch]
+    sources = {base: Source(base) for _, base in kernels}
+    for base in sources:
+        for feature in base.left_out:
+            print(f"base {base.name} goes without: {feature}", file=sys.stderr)
     quiet = args.path or args.source or args.aside
     with contextlib.redirect_stdout(sys.stderr if quiet else sys.stdout):
         if args.source:
             with locked("kernel"):
-                source.extract()
-                source.sync()
-            stores = [source.patched]
+                for source in sources.values():
+                    source.extract()
+                    source.sync()
+            stores = [source.patched for source in sources.values()]
         elif args.aside:
-            stores = [build_aside(source, flavour, arch, args.aside)
-                      for flavour in args.flavours]
+            stores = [build_aside(sources[base], flavour, arch, args.aside)
+                      for flavour, base in kernels]
         else:
-            stores = [ensure(source, flavour, arch, args.path) for flavour in args.flavours]
+            stores = [ensure(sources[base], flavour, arch, args.path)
+                      for flavour, base in kernels]
     if quiet:
         print(*stores, sep="\n")
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs the kernel's checkpatch.pl --strict on the overlay and the patches, or on the patches named.
 
-Usage: ramlab checkpatch [PATCH...]
+Usage: ramlab checkpatch [--base 7.3] [PATCH...]
+  --base  what is of another kernel source than the first, by its checkpatch.pl
 
 Fails on every complaint that kernel/checkpatch-exceptions does not name, and, without arguments, on
 exceptions that nothing needs any more.
@@ -19,7 +20,8 @@ import tempfile
 from pathlib import Path
 
 from ramlab.common import ROOT, die, locked
-from ramlab.kernel.source import OVERLAY, Source, overlay, series
+from ramlab.kernel.bases import FIRST, named_base
+from ramlab.kernel.source import Source, overlay
 
 EXCEPTIONS = ROOT / "kernel/checkpatch-exceptions"
 SERIES_ONLY = {"FILE_PATH_CHANGES"}  # only patches that add files bring these
@@ -38,12 +40,13 @@ def exceptions():
     return found
 
 
-def complaints(tree, options, names):
+def complaints(source, options, names):
     """What checkpatch says, as [(file given, line number, level, type, message)]."""
+    tree = source.pristine
     with tempfile.TemporaryDirectory(prefix="ramslice-checkpatch-") as scratch:
         # Names relative to the overlay are names in the kernel tree, which some checks go by.
         # Not run in the overlay itself, because checkpatch leaves a file behind where it runs.
-        for entry in OVERLAY.iterdir():
+        for entry in source.overlay_root.iterdir():
             os.symlink(entry, Path(scratch) / entry.name)
         done = subprocess.run(
             [tree / "scripts/checkpatch.pl", f"--root={tree}", "--strict", "--terse",
@@ -59,9 +62,9 @@ def complaints(tree, options, names):
     return [(m[1], int(m[2]), m[3], m[4], m[5]) for m in parsed]
 
 
-def place(name, number, is_patch):
+def place(source, name, number, is_patch):
     """The file of the kernel tree and the text of a line that checkpatch complains about."""
-    lines = (OVERLAY / name).read_text().splitlines()
+    lines = (source.overlay_root / name).read_text().splitlines()
     text = lines[number - 1] if 0 < number <= len(lines) else ""
     if not is_patch:
         return name, text
@@ -74,22 +77,23 @@ def place(name, number, is_patch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", default=FIRST.name, metavar="RELEASE")
     parser.add_argument("patches", nargs="*", metavar="PATCH", type=Path)
     args = parser.parse_args()
-    source = Source()
+    source = Source(named_base(args.base))
     if not source.pristine.exists():
         with contextlib.redirect_stdout(sys.stderr), locked("kernel"):
             source.extract()
 
-    jobs = [([], [p.resolve() for p in args.patches or series()])]
+    jobs = [([], [p.resolve() for p in args.patches or source.series()])]
     if not args.patches:
         jobs.append((["--file"], overlay()))
     known = exceptions()
     used, new = set(), 0
     for options, names in jobs:
-        found = complaints(source.pristine, options, names) if names else []
+        found = complaints(source, options, names) if names else []
         for name, number, level, kind, message in found:
-            file, text = place(name, number, not options)
+            file, text = place(source, name, number, not options)
             matching = {exception for exception in known
                         if exception[0] == kind and fnmatch.fnmatch(file, exception[1]) and
                         exception[2].search(text)}

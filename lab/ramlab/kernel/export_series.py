@@ -2,6 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Writes the kernel changes as patches for 'git am' to out/series, and proves them.
 
+Usage: ramlab series [--base 7.3]
+  --base  for another kernel source than the first, to out/series-7.3; also counts how many hook
+          lines differ from those of the first, and fails above 15%
+
 The series has two parts, core and research. Each begins with patches that add files of the overlay:
 kernel/patches/PART/messages/*.txt hold a commit message each and, after a line "---", patterns of
 the files that the patch adds. Then come the part's hooks, kernel/patches/PART. Core builds without
@@ -22,7 +26,8 @@ import tempfile
 from pathlib import Path
 
 from ramlab.common import OUT, RAMLAB, ROOT, die, locked
-from ramlab.kernel.source import OVERLAY, PATCHES, Source, git, overlay, series
+from ramlab.kernel.bases import FIRST, MOST_DIFFERENT, changed_lines, difference, named_base
+from ramlab.kernel.source import PATCHES, Source, git, overlay
 
 PARTS = ("core", "research")
 COVER = ROOT / "kernel/cover-letter.txt"
@@ -90,10 +95,30 @@ def put_cover_letter(path, date):
     path.write_text(re.sub(r"^Date: .*$", f"Date: {date}", letter, flags=re.M))
 
 
+def print_difference(base):
+    """Says how much of the hooks is another base's own; fails if that is too much."""
+    found = difference(base)
+    own = [path.name.split("-")[0] for path in base.series() if path not in FIRST.series()]
+    print(f"base {base.name}: {len(own)} of {len(base.series())} patches are its own "
+          f"({', '.join(own)}); of {found.lines} hook lines in it and in {FIRST.name}, "
+          f"{found.different} ({found.share:.1%}) are in one of them alone "
+          f"(at most {MOST_DIFFERENT:.0%})")
+    overlay_lines = sum(len(lines) for patch in base.overlay_patches()
+                        for lines in changed_lines(patch).values())
+    print(f"base {base.name}: {overlay_lines} lines change in files of ours")
+    for feature in base.left_out:
+        print(f"base {base.name} goes without: {feature}")
+    if found.share > MOST_DIFFERENT:
+        die(f"base {base.name}: more than {MOST_DIFFERENT:.0%} of the hook lines differ")
+
+
 def main():
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    source, hooks = Source(), series()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", default=FIRST.name, metavar="RELEASE")
+    target = named_base(parser.parse_args().base)
+    source = Source(target)
+    hooks = source.series()
     if not source.pristine.exists():
         with contextlib.redirect_stdout(sys.stderr), locked("kernel"):
             source.extract()
@@ -101,7 +126,7 @@ def main():
     touched = set(wanted)
     parts = groups()
     date = re.search(r"^Date: (.*)$", hooks[0].read_text(), re.M)[1]
-    out = OUT / "series"
+    out = OUT / target.suffixed("series")
     with tempfile.TemporaryDirectory(prefix="ramslice-series-") as scratch:
         made, fresh, patches = (Path(scratch) / name for name in ("made", "fresh", "patches"))
         base(source, made, touched)
@@ -109,7 +134,7 @@ def main():
             for message, names in parts[part]:
                 for name in names:
                     (made / name).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(OVERLAY / name, made / name)
+                    shutil.copy2(source.overlay_root / name, made / name)
                 git(made, "add", "-f", *names)
                 git(made, "commit", "-q", "-m", message, date=date)
             git(made, "am", "-q", "--committer-date-is-author-date",
@@ -131,9 +156,12 @@ def main():
     print(f"{adding} patches with {len(overlay())} new files, {len(hooks)} patches to "
           f"{len(touched) - len(overlay())} files of {source.describe()}; research comes last")
     print("git am on the pristine files gives the patched tree, byte for byte")
-    if subprocess.run([RAMLAB, "checkpatch", *listing], check=False).returncode:
+    if subprocess.run([RAMLAB, "checkpatch", "--base", target.name, *listing],
+                      check=False).returncode:
         die("checkpatch complains about the series")
     print(f"checkpatch --strict: nothing but known exceptions\nwritten: {out}")
+    if target is not FIRST:
+        print_difference(target)
 
 
 if __name__ == "__main__":

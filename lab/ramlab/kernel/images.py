@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 from ramlab.architectures import NATIVE
-from ramlab.common import FLAVOURS, RAMLAB, STOCK_KERNELS
+from ramlab.common import RAMLAB, STOCK_KERNELS
+from ramlab.kernel.bases import full_name, our_kernels
 
-KERNELS = [*FLAVOURS, *STOCK_KERNELS]
+KERNELS = [*our_kernels(), *STOCK_KERNELS]
 
 
 def variable_of(kernel):
@@ -34,6 +35,7 @@ def image(kernel, arch=NATIVE):
     """
     if arch.is_native and (named := named_image(kernel)):
         return named
+    kernel = full_name(kernel)
     other = [] if arch.is_native else ["--arch", arch.name]
     if kernel in STOCK_KERNELS:
         line = [RAMLAB, "stock-kernel", *other, STOCK_KERNELS[kernel]]

@@ -20,6 +20,7 @@ from pathlib import Path
 from ramlab import guest_programs
 from ramlab.architectures import ARCHITECTURES, NATIVE
 from ramlab.common import CACHE, FLAVOURS, RAMLAB, ROOT, STOCK_KERNELS, kvm_usable
+from ramlab.kernel.bases import flavour_and_base
 from ramlab.kernel.images import image
 from ramlab.testing.guest import MARK
 from ramlab.vm import boot as vm
@@ -143,7 +144,7 @@ class Boot:
         machine = self.machine
         qemu = [word.replace("{folder}", str(shared)) for word in machine.qemu]
         is_native = ARCHITECTURES[machine.arch].is_native
-        _, fragments = FLAVOURS.get(machine.kernel, (False, ()))
+        _, fragments = FLAVOURS.get(flavour_and_base(machine.kernel)[0], (False, ()))
         if is_native and not kvm_usable() and "debug.config" not in fragments:
             # Of several processors, the last one counts
             qemu.insert(0, LIGHT_PROCESSOR)

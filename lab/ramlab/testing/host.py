@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The host's side: a test for each machine, which a guest runs and which reports as if run here."""
 
+import dataclasses
 import os
 import tempfile
 import time
@@ -9,6 +10,8 @@ import pytest
 from _pytest.runner import runtestprotocol
 from _pytest.subtests import SubtestReport
 
+from ramlab.common import FLAVOURS
+from ramlab.kernel.bases import flavour_and_base, named_base
 from ramlab.testing.boot import Boot, Ended
 from ramlab.testing.machine import machines_of
 
@@ -35,7 +38,8 @@ class GuestTest(pytest.Item):
         self.keywords.update({mark.name: mark for mark in self.own_markers})
         if machine:
             self.add_marker(pytest.mark.xdist_group(name=machine.key()))
-            kind = "stock" if machine.kernel.startswith(STOCK) else machine.kernel
+            kind = "stock" if machine.kernel.startswith(STOCK) else (
+                flavour_and_base(machine.kernel)[0])
             if kind in ("stock", "debug", "research", "kcsan"):
                 self.add_marker(kind)
             if machine.kernel in SECOND_BASES or machine.slow:
@@ -55,6 +59,13 @@ class GuestTest(pytest.Item):
         return float((mark.args or [mark.kwargs.get("timeout", 0)])[0] or 0)
 
 
+def _on_base(machine, base):
+    """The machine with a kernel of this source, if its kernel is one of ours."""
+    if not base or machine.kernel not in FLAVOURS:
+        return machine
+    return dataclasses.replace(machine, kernel=named_base(base).suffixed(machine.kernel))
+
+
 def _for_machines(item):
     """The tests that stand for a test which was collected: one for each of its machines."""
     machines = machines_of(item)
@@ -68,6 +79,7 @@ def _for_machines(item):
         name = item.name
         if label:
             name = f"{name[:-1]}-{label}]" if name.endswith("]") else f"{name}[{label}]"
+        machine = _on_base(machine, item.config.getoption("base"))
         made.append(GuestTest.from_parent(item.parent, name=name, original=item, machine=machine))
     return made
 

@@ -38,6 +38,7 @@ from pathlib import Path
 from ramlab import guest_programs
 from ramlab.architectures import ARCHITECTURES, NATIVE
 from ramlab.common import CACHE, ROOT, STOCK_KERNELS, die, kvm_usable
+from ramlab.kernel.bases import full_name
 from ramlab.kernel.images import KERNELS, image
 from ramlab.vm import foreign_root
 from ramlab.vm import hole_punch_host as holes
@@ -82,7 +83,8 @@ KERNEL_ARGUMENTS = (
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kernel", default="plain", choices=KERNELS, metavar="FLAVOUR",
+    parser.add_argument("--kernel", default="plain", type=full_name, choices=KERNELS,
+                        metavar="FLAVOUR",
                         help=", ".join(KERNELS))
     parser.add_argument("--arch", default=NATIVE.name, choices=ARCHITECTURES,
                         help=f"architecture (default {NATIVE.name})")

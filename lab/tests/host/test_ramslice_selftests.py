@@ -231,10 +231,10 @@ def test_kselftest_passes_with_every_program(installed):
 def test_no_image_is_built_again_for_a_test_of_user_space(monkeypatch):
     source = Source()
     before = build.key(source, "plain")
-    names, patches = build.overlay(), build.series()
+    names, patches = build.overlay(), source.series()
     tools = [path for path in patches if path.parent.name == "core" and "selftests" in path.name]
     assert len(tools) == 1
-    monkeypatch.setattr(build, "series", lambda: [path for path in patches if path not in tools])
+    monkeypatch.setattr(source, "series", lambda: [path for path in patches if path not in tools])
     monkeypatch.setattr(build, "overlay", lambda: [n for n in names if n.parts[0] != "tools"])
     assert build.key(source, "plain") == before
     for name in ("mm/ramslice/price.c", "include/uapi/linux/ramslice.h"):
@@ -242,5 +242,5 @@ def test_no_image_is_built_again_for_a_test_of_user_space(monkeypatch):
         monkeypatch.setattr(build, "overlay", lambda rest=rest: rest)
         assert build.key(source, "plain") != before
     monkeypatch.setattr(build, "overlay", lambda: names)
-    monkeypatch.setattr(build, "series", lambda: patches[1:])
+    monkeypatch.setattr(source, "series", lambda: patches[1:])
     assert build.key(source, "plain") != before
