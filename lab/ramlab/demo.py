@@ -38,9 +38,9 @@ def prepare(kernel):
 
 def guest(kernel, program, append, *words):
     """Runs the demonstration in a guest, its output passing through."""
-    line = [RAMLAB, "vm", "--kernel", kernel, *GUEST, "--append", f"ramslice=32M {append}", "--rw", FOLDER, "--",
-            "env", f"RAMSLICE_PROGRAM={program}", "python3", "-m", "ramlab.guest.demo", FOLDER,
-            "--file", TARBALL, *words]
+    line = [RAMLAB, "vm", "--kernel", kernel, *GUEST, "--append", f"ramslice=32M {append}",
+            "--rw", FOLDER, "--", "env", f"RAMSLICE_PROGRAM={program}",
+            "python3", "-m", "ramlab.guest.demo", FOLDER, "--file", TARBALL, *words]
     return subprocess.run([str(word) for word in line]).returncode
 
 

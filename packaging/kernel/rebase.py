@@ -27,7 +27,8 @@ import tempfile
 from pathlib import Path
 
 from ramlab.common import CACHE, ROOT, die, locked, need_space, read_lock, run
-from ramlab.kernel.source import OVERLAY, PATCHES, Source, git, overlay, series
+from ramlab.kernel.bases import PATCHES
+from ramlab.kernel.source import OVERLAY, Source, git, overlay, series
 
 LOCK = ROOT / "kernel/base.lock"
 

@@ -145,8 +145,8 @@ def configure(tree, objects, flavour, arch=NATIVE, base=FIRST):
         env=os.environ | REPRODUCIBLE)
     after = config.read_text()
     if wrong := otherwise(options(wanted), options(after)):
-        die(f"the {arch.prefixed(base.suffixed(flavour))} configuration did not come out as asked:\n"
-            + "\n".join(wrong))
+        name = arch.prefixed(base.suffixed(flavour))
+        die(f"the {name} configuration did not come out as asked:\n" + "\n".join(wrong))
     return before != after
 
 

@@ -26,8 +26,15 @@ import tempfile
 from pathlib import Path
 
 from ramlab.common import OUT, RAMLAB, ROOT, die, locked
-from ramlab.kernel.bases import FIRST, MOST_DIFFERENT, changed_lines, difference, named_base
-from ramlab.kernel.source import PATCHES, Source, git, overlay
+from ramlab.kernel.bases import (
+    FIRST,
+    MOST_DIFFERENT,
+    PATCHES,
+    changed_lines,
+    difference,
+    named_base,
+)
+from ramlab.kernel.source import Source, git, overlay
 
 PARTS = ("core", "research")
 COVER = ROOT / "kernel/cover-letter.txt"

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from ramlab.common import CACHE, ROOT, die, need_space, run
-from ramlab.kernel.bases import BASES, FIRST, PATCHES
+from ramlab.kernel.bases import BASES, FIRST
 
 OVERLAY = ROOT / "kernel/files"
 NAME, EMAIL = "The ramslice developers", "developers@ramslice.example"

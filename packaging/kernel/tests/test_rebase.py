@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 import rebase
-from ramlab.kernel import source as kernel_source
+from ramlab.kernel import bases
 
 LOCK = "# why\npackage = linux-source-6.12\nversion = 6.12.1-1\nlinux = 6.12.1\nsha256 = aa\n"
 SERIES = {
@@ -50,7 +50,7 @@ class Kernel:
 @pytest.fixture
 def kernel(tmp_path, monkeypatch):
     kernel = Kernel(tmp_path)
-    for module in (rebase, kernel_source):
+    for module in (rebase, bases):
         monkeypatch.setattr(module, "PATCHES", kernel.patches)
     monkeypatch.setattr(rebase, "LOCK", kernel.lock)
     return kernel

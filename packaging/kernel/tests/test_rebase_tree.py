@@ -11,7 +11,8 @@ import subprocess
 import pytest
 
 from ramlab.common import RAMLAB, ROOT, run
-from ramlab.kernel.source import PATCHES, Source, overlay, series
+from ramlab.kernel.bases import PATCHES
+from ramlab.kernel.source import Source, overlay, series
 
 pytestmark = pytest.mark.xdist_group("rebase-tree")
 
