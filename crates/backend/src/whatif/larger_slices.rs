@@ -1,5 +1,7 @@
 //! A machine as it would be with larger slices: neighbours count as one.
 
+use std::collections::BTreeMap;
+
 use ramslice_types::{Bytes, Reason, Slice, SliceCounters, SliceId, SliceState};
 
 use super::machine_copy::{MachineCopy, ZoneKey};
@@ -15,15 +17,19 @@ impl MachineCopy {
     /// Shows its slices by `ratio` as one.
     ///
     /// One that lacks a part, or spans two zones, can never be emptied, as on a kernel that boots
-    /// with slices of this size. The price is the sum: the cost of a slice itself counts as often
+    /// with slices of this size. Of slices that take turns at addresses, those whose turn is the
+    /// same are neighbours. The price is the sum: the cost of a slice itself counts as often
     /// as it has parts.
     pub(super) fn merge_slices(&mut self, ratio: u32) {
         self.info.slice_bytes = self.info.slice_bytes * u64::from(ratio);
-        let parts = std::mem::take(&mut self.snapshot.slices);
-        let slices: Vec<Slice> = parts
-            .chunk_by(|a, b| a.id.0 / ratio == b.id.0 / ratio)
-            .map(|parts| merged(parts, ratio))
-            .collect();
+        let ways = self.info.ways();
+        let mut parts: BTreeMap<SliceId, Vec<Slice>> = BTreeMap::new();
+        for part in std::mem::take(&mut self.snapshot.slices) {
+            let (group, turn) = (part.id.0 / ways, part.id.0 % ways);
+            parts.entry(SliceId(group / ratio * ways + turn)).or_default().push(part);
+        }
+        let slices: Vec<Slice> =
+            parts.iter().map(|(id, parts)| merged(*id, parts, ratio)).collect();
         self.info.nr_slices = slices.len() as u32;
         for zone in &mut self.zones {
             let key = ZoneKey::of(zone);
@@ -42,7 +48,7 @@ impl MachineCopy {
 }
 
 /// These slices as one.
-fn merged(parts: &[Slice], ratio: u32) -> Slice {
+fn merged(id: SliceId, parts: &[Slice], ratio: u32) -> Slice {
     let first = &parts[0];
     let any = |is: fn(&Slice) -> bool| parts.iter().any(is);
     // What is not wholly off is on; a part that is out of use has all of it so.
@@ -54,7 +60,7 @@ fn merged(parts: &[Slice], ratio: u32) -> Slice {
         SliceState::Online
     };
     let mut one = Slice {
-        id: SliceId(first.id.0 / ratio),
+        id,
         state,
         unreclaimable: any(|part| part.unreclaimable),
         backoff: any(|part| part.backoff),

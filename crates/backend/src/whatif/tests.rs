@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use ramslice_conformance::{CheckSettings, check};
-use ramslice_types::{Pages, Reason, RequestOp, SliceState};
+use ramslice_types::{Interleave, Pages, Reason, RequestOp, Slice, SliceState};
 
 use super::*;
 use crate::hotplug::FakeMachine;
@@ -162,6 +162,29 @@ fn a_larger_slice_with_a_part_missing_or_of_two_nodes_stays_online() {
     copy.merge_slices(2);
     let stays = copy.slice(copy.find(SliceId(10)).unwrap());
     assert_eq!((stays.unreclaimable, stays.reason), (true, Reason::Hole));
+}
+
+#[test]
+fn slices_that_take_turns_grow_each_by_its_own() {
+    let fake = machine(2000, 4000);
+    let mut copy = MachineCopy::read(&fake.backend()).unwrap();
+    let granularity_bytes = copy.info.slice_bytes;
+    copy.info.interleave = Some(Interleave { ways: 2, granularity_bytes });
+    let before = copy.clone();
+    copy.merge_slices(2);
+    assert_eq!(copy.snapshot.slices.len() * 2, before.snapshot.slices.len());
+    for slice in &copy.snapshot.slices {
+        // The addresses of its parts are its own
+        let mine: Vec<_> = copy.info.extents(slice.id).ranges().collect();
+        let parts: Vec<&Slice> = before
+            .snapshot
+            .slices
+            .iter()
+            .filter(|part| before.info.extents(part.id).ranges().all(|run| mine.contains(&run)))
+            .collect();
+        assert_eq!(parts.len(), 2, "{}", slice.id);
+        assert_eq!(slice.counters.free, parts.iter().map(|part| part.counters.free).sum());
+    }
 }
 
 #[test]
