@@ -6,9 +6,10 @@
  * entry in the place of each mapping, and to put the new page there. Most pages
  * of most programs are anonymous, small and mapped once, and pages that are
  * neighbours in memory are often neighbours in their program. Such a run has
- * its page table in common, wherever in memory its pages are: under one hold of its lock all entries are cleared,
- * the TLB is flushed once, and the pages are copied and mapped again. No
- * migration entry is needed, because a task that faults waits for that lock.
+ * its page table in common, wherever in memory its pages are: under one hold of
+ * its lock all entries are cleared, the TLB is flushed once, and the pages are
+ * copied and mapped again. No migration entry is needed, because a task that
+ * faults waits for that lock.
  *
  * A page keeps its node and its memory cgroup, so the new one takes its place
  * in the LRU list and no statistics change. A page that is of another kind, or
