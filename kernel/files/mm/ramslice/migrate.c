@@ -24,8 +24,8 @@
 u32 ramslice_migrate_batch = 128;
 /*
  * What a bite is to take at most, and the sleep after it, in which what waited
- * for a CPU catches up; in debugfs. With it, as many pages move in a second as
- * memory hotplug moves.
+ * for a CPU catches up; in debugfs. By calculation, about as many pages move in
+ * a second then as memory hotplug moves.
  */
 u32 ramslice_bite_us = 1000;
 u32 ramslice_pause_us = 500;
