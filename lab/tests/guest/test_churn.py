@@ -48,8 +48,9 @@ def test_loads_keep_their_contents_on_mglru():
 
 
 # A free block of the allocator may have a part of two slices
+@pytest.mark.slow
 @vm(mem="2G", disk="2G", append="ramslice=16M,ways=4,granularity=2M ramslice_placement=packed")
-@vm(kernel="debug", mem="2G", disk="2G", append="ramslice=32M,ways=2,granularity=4M", slow=True)
+@vm(kernel="debug", mem="2G", disk="2G", append="ramslice=32M,ways=2,granularity=4M")
 def test_loads_keep_their_contents_in_slices_that_take_turns():
     run(Dose(seconds=6, share=0.1), lru="mglru", seed=3)
 

@@ -27,7 +27,8 @@ def huge(*words, status=0):
 
 
 @vm(mem="6G", append="ramslice=64M", fresh=True, qemu=("-cpu max",))
-@vm(mem="6G", append="ramslice=64M,ways=2,granularity=4M", fresh=True, qemu=("-cpu max",))
+@vm(mem="6G", append="ramslice=64M,ways=2,granularity=4M", fresh=True, qemu=("-cpu max",),
+    slow=True)
 class Huge(harness.RamsliceTest):
     def setUp(self):
         super().setUp()

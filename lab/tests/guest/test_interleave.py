@@ -234,7 +234,7 @@ class Interleaved(InterleaveTest):
         self.assertTrue(again)
 
 
-@vm(mem="1G", append="ramslice=16M,ways=2,granularity=4M")
+@vm(mem="1G", append="ramslice=16M,ways=2,granularity=4M", slow=True)
 @vm(mem="1G", append="ramslice=16M,ways=4,granularity=2M")
 class Unmapped(harness.RamsliceTest):
     def test_every_run_leaves_the_direct_map_for_a_driver_that_demands_it(self):
@@ -250,7 +250,7 @@ class Unmapped(harness.RamsliceTest):
 
 
 @vm(mem="2G", append="ramslice=32M,ways=2,granularity=4M movablecore=768M")
-@vm(mem="2G", append="ramslice=16M,ways=4,granularity=2M movablecore=768M")
+@vm(mem="2G", append="ramslice=16M,ways=4,granularity=2M movablecore=768M", slow=True)
 class Hotplug(InterleaveTest):
     def test_unplugging_a_block_wakes_the_slices_that_it_has_a_part_of(self):
         block_bytes = int(dev.read(MEMORY / "block_size_bytes"), 16)
@@ -277,7 +277,7 @@ class Hotplug(InterleaveTest):
             self.assertIsNone(memory.wrong_at())
 
 
-@vm(mem="1G", append="ramslice=16M,ways=2,granularity=4M", holes=True)
+@vm(mem="1G", append="ramslice=16M,ways=2,granularity=4M", holes=True, slow=True)
 @vm(mem="1G", append="ramslice=16M,ways=4,granularity=2M", holes=True)
 class Holes(ProofTest):
     def test_nothing_touches_the_runs_of_a_slice_that_is_off(self):
