@@ -26,7 +26,7 @@ def ioctl(fd, number, argument):
 class Ioctls(harness.RamsliceTest):
     """Structures as bytes, so that they can be invalid."""
 
-    SIZES = {dev.IOC_INFO: 120, dev.IOC_ZONE: 112, dev.IOC_SNAPSHOT: 48, dev.IOC_REQUEST: 128}
+    SIZES = {dev.IOC_INFO: 136, dev.IOC_ZONE: 112, dev.IOC_SNAPSHOT: 48, dev.IOC_REQUEST: 128}
     FIRST_SIZES = SIZES | {dev.IOC_INFO: 112, dev.IOC_ZONE: 96, dev.IOC_SNAPSHOT: 40}
 
     def valid(self, number):
