@@ -221,6 +221,8 @@ static int ramslice_call_and_wait(u32 id, enum ramslice_call_kind kind,
 		WRITE_ONCE(call->state, CALL_FREE);
 	}
 	spin_unlock_irq(&ramslice_lock);
+	/* Who waits for the driver to have no calls may have looked before that */
+	wake_up_all(&ramslice_wait);
 	return err;
 }
 
