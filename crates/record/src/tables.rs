@@ -333,7 +333,7 @@ table! {
     unreclaimable: bool,
     /// It failed lately and is left alone.
     backoff: bool,
-    /// Its counters show pages that are not on the LRU lists.
+    /// It holds pages that can be neither dropped nor moved.
     unmovable: bool,
     /// Its NUMA node.
     node: i32,

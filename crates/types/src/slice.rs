@@ -84,7 +84,7 @@ pub struct Slice {
     pub unreclaimable: bool,
     /// It failed recently and is in backoff; `reason` says why.
     pub backoff: bool,
-    /// Its counters show pages that are not on the LRU lists.
+    /// It holds pages that can be neither dropped nor moved.
     pub unmovable: bool,
     /// Held: it stays offline until a request wakes it by name.
     #[serde(default)]

@@ -20,6 +20,7 @@ import pytest
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.errors import AccountingError
+from ramlab.guest.hugetlb_pool import resize
 from ramlab.guest.workload import Failed, Load
 from ramlab.pytest_vm import vm
 
@@ -30,6 +31,8 @@ MEMORY = Path("/sys/devices/system/memory")
 THP = Path("/sys/kernel/mm/transparent_hugepage")
 MAP_HUGETLB = 0x40000
 HUGE = 2 << 20
+# What a slice that cannot be emptied costs besides, by default
+UNRECLAIMABLE_PRICE = 10**9
 
 
 class RecountError(AccountingError):
@@ -411,6 +414,30 @@ def test_files_of_a_known_size_are_counted_as_what_they_are():
                         f"and should have changed by {pages_more}"
                     )
             before = after
+
+
+@MOVABLE
+def test_pages_that_are_only_on_no_lru_list_do_not_keep_a_slice_on():
+    """Free pages of the pool of huge pages: their slices have a price, and no flag."""
+    seen = {True: 0, False: 0}
+    resize(64)
+    try:
+        with dev.Device() as device:
+            for row in device.snapshot():
+                runs = device.pages(row.id)
+                stays = any(run.reason for run in runs)
+                if row.flags & dev.UNRECLAIMABLE or not (
+                        stays or any(run.what() == "hugetlb" for run in runs)):
+                    continue
+                seen[stays] += 1
+                flagged = bool(row.flags & dev.UNMOVABLE), row.price >= UNRECLAIMABLE_PRICE
+                if flagged != (stays, stays):
+                    raise AccountingError(f"slice {row.id}: {flagged}, {runs}")
+    finally:
+        resize(0)
+    # Both kinds, or nothing was looked at
+    if not all(seen.values()):
+        raise Failed(f"slices with pages that stay, and without: {seen}")
 
 
 @MOVABLE

@@ -212,6 +212,7 @@ static void ramslice_fill_counters(struct ramslice_slice_info *row,
 	bool poisoned = row->flags & (RAMSLICE_SLICE_UNRECLAIMABLE |
 				      RAMSLICE_SLICE_BACKOFF);
 	const struct ramslice_slice *s = &ramslice_slices[row->id];
+	u32 settled[RAMSLICE_NR_COUNTERS];
 
 	if (ramslice_slice_stale(row->id)) {
 		ramslice_glance_slice(row->id);
@@ -221,11 +222,12 @@ static void ramslice_fill_counters(struct ramslice_slice_info *row,
 		      jiffies_to_msecs(jiffies - READ_ONCE(s->read_at)) :
 		      U32_MAX;
 	ramslice_count_slice(row->id, row->counters);
-	row->price = ramslice_price_counters(prices, row->nr_pages,
-					     row->counters, poisoned);
+	memcpy(settled, row->counters, sizeof(settled));
 	if (row->state == RAMSLICE_ONLINE &&
-	    ramslice_has_unmovable(row->nr_pages, row->counters))
+	    ramslice_count_stragglers(row->id, settled))
 		row->flags |= RAMSLICE_SLICE_UNMOVABLE;
+	row->price = ramslice_price_counters(prices, row->nr_pages, settled,
+					     poisoned);
 }
 
 /**

@@ -41,6 +41,7 @@ struct ramslice_reserve {
 	u32 low;
 };
 
+bool ramslice_count_stragglers(u32 id, u32 counters[RAMSLICE_NR_COUNTERS]);
 int ramslice_reserve_build(struct ramslice_reserve *r,
 			   struct ramslice_zone *rz, enum ramslice_cache cache,
 			   bool ignore_backoff);

@@ -63,21 +63,31 @@ bool ramslice_poisoned(const struct ramslice_slice *s)
 	       (s->nr_fails && time_before(jiffies, s->retry_at));
 }
 
-/*
+/**
+ * ramslice_count_stragglers - count pages that are on their way
+ * @id: the slice, online
+ * @counters: its counters by its summaries
+ *
  * Pages neither free nor on the LRU lists make a slice unreclaimable, unless
  * none of them was found to block: they are in lists of CPUs and batches, of the
- * hugetlb pool, zsmalloc or a balloon, and count as if they were where they will
- * be.
+ * hugetlb pool, zsmalloc or a balloon, and count as anonymous memory on the LRU
+ * lists, which is the most that they can cost.
+ *
+ * Context: a lock that keeps the table of slices. May sleep.
+ * Return: true if there are pages that stay.
  */
-static void ramslice_count_stragglers(u32 id, const struct ramslice_slice *s,
-				      u32 counters[RAMSLICE_NR_COUNTERS])
+bool ramslice_count_stragglers(u32 id, u32 counters[RAMSLICE_NR_COUNTERS])
 {
-	u32 nr = s->nr_pages - counters[RAMSLICE_FREE] -
-		 counters[RAMSLICE_LRU_ANON] - counters[RAMSLICE_LRU_FILE];
+	const struct ramslice_slice *s = &ramslice_slices[id];
 
-	if (!READ_ONCE(s->unreclaimable) &&
-	    ramslice_blocker_of(id) == RAMSLICE_REASON_NONE)
-		counters[RAMSLICE_LRU_ANON] += nr;
+	if (!ramslice_has_unmovable(s->nr_pages, counters))
+		return false;
+	if (READ_ONCE(s->unreclaimable) ||
+	    ramslice_blocker_of(id) != RAMSLICE_REASON_NONE)
+		return true;
+	counters[RAMSLICE_LRU_ANON] = s->nr_pages - counters[RAMSLICE_FREE] -
+				      counters[RAMSLICE_LRU_FILE];
+	return false;
 }
 
 /**
@@ -109,14 +119,13 @@ int ramslice_reserve_build(struct ramslice_reserve *r,
 
 	for_each_zone_slice(rz, id, s) {
 		u32 counters[RAMSLICE_NR_COUNTERS];
-		bool poisoned;
+		bool poisoned, stays;
 
 		if (READ_ONCE(s->state) != RAMSLICE_ONLINE ||
 		    r->nr == rz->nr_slices)
 			continue;
 		ramslice_count_slice(id, counters);
-		if (ramslice_has_unmovable(s->nr_pages, counters))
-			ramslice_count_stragglers(id, s, counters);
+		stays = ramslice_count_stragglers(id, counters);
 		poisoned = ignore_backoff ? READ_ONCE(s->unreclaimable) :
 					    ramslice_poisoned(s);
 		r->c[r->nr++] = (struct ramslice_candidate) {
@@ -125,8 +134,7 @@ int ramslice_reserve_build(struct ramslice_reserve *r,
 							 counters, poisoned),
 			.nr_free = counters[RAMSLICE_FREE],
 			.nr_cache = ramslice_nr_drop(counters),
-			.stuck = poisoned ||
-				 ramslice_has_unmovable(s->nr_pages, counters),
+			.stuck = poisoned || stays,
 		};
 	}
 	ramslice_reserve_sort(r->c, r->nr);

@@ -182,7 +182,7 @@ struct ramslice_zone_info {
 /* Flags of a slice. */
 #define RAMSLICE_SLICE_UNRECLAIMABLE	(1U << 0) /* can never be emptied: @reason */
 #define RAMSLICE_SLICE_BACKOFF		(1U << 1) /* failed lately: @reason */
-#define RAMSLICE_SLICE_UNMOVABLE	(1U << 2) /* counters show pages off the LRU */
+#define RAMSLICE_SLICE_UNMOVABLE	(1U << 2) /* it holds pages that stay */
 #define RAMSLICE_SLICE_HELD		(1U << 3) /* offline, and wakes only by hand */
 #define RAMSLICE_SLICE_STALE		(1U << 4) /* pages came or went since it was read */
 
