@@ -32,6 +32,7 @@ enum ramslice_place_policy {
  * @movable_blocks: those of them that are for movable pages
  * @kernel_blocks: others that are not for movable pages
  * @fixed: it can never be switched off
+ * @near_kernel: its gigantic page has slices with kernel pages, or fixed ones
  * @stuck: when it was to be emptied last, a page of the kernel's stayed
  * @in_use: the last that pages of the kind came from whose list is made
  */
@@ -46,6 +47,7 @@ struct ramslice_place_slice {
 	u32 movable_blocks;
 	u32 kernel_blocks;
 	bool fixed;
+	bool near_kernel;
 	bool stuck;
 	bool in_use;
 };
@@ -160,6 +162,7 @@ int ramslice_place_parse(const char *name);
 int ramslice_place_names(char *buf, size_t size);
 bool ramslice_place_class_of(int type, enum ramslice_place_class *class);
 bool ramslice_place_is_kernel(const struct ramslice_place_slice *p);
+bool ramslice_place_was_kernel(u64 likes);
 u64 ramslice_place_likes(enum ramslice_place_policy policy,
 			 enum ramslice_place_class class,
 			 const struct ramslice_place_slice *p);

@@ -71,16 +71,23 @@ bool ramslice_place_is_kernel(const struct ramslice_place_slice *p)
 /* Above all tiers: that there are blocks of one's own. */
 #define OWN_BLOCKS	BIT_ULL(32 + 3)
 
+/* Above all differences within a tier: where the range suits, too. */
+#define RANGE_SUITS	BIT(31)
+
 /*
  * Ours. Kernel pages go where nothing can be switched off anyway, then where
  * the most of their kind are; if a slice more must be spoilt, it is the one
- * that least has to move out of. Movable pages fill the fullest of the other
- * slices, so that the emptiest may become empty, and leave the kernel's to it.
+ * that least has to move out of, in a range that can become no gigantic page
+ * anyway. Movable pages fill the fullest of the other slices, so that the
+ * emptiest may become empty, and leave the kernel's to it, and the empty ones
+ * of its ranges.
  */
 static u64 ramslice_packed_likes(enum ramslice_place_class class,
 				 const struct ramslice_place_slice *p)
 {
-	u32 first = ramslice_place_end_first(class, p);
+	u32 first = ramslice_place_end_first(class, p) & ~RANGE_SUITS;
+	u32 range = p->near_kernel == (class == RAMSLICE_PLACE_KERNEL) ?
+		    RANGE_SUITS : 0;
 
 	if (class == RAMSLICE_PLACE_KERNEL) {
 		if (p->fixed)
@@ -88,14 +95,26 @@ static u64 ramslice_packed_likes(enum ramslice_place_class class,
 		if (ramslice_place_is_kernel(p))
 			return ramslice_place_tier(3, p->nr_other);
 		if (ramslice_place_is_empty(p))
-			return ramslice_place_tier(2, first);
-		return ramslice_place_tier(1, U32_MAX - p->nr_lru);
+			return ramslice_place_tier(2, range | first);
+		return ramslice_place_tier(1, range | (S32_MAX - p->nr_lru));
 	}
 	if (!ramslice_place_is_kernel(p))
 		return ramslice_place_is_empty(p) ?
-		       ramslice_place_tier(2, first) :
+		       ramslice_place_tier(2, range | first) :
 		       ramslice_place_tier(3, U32_MAX - p->nr_free);
 	return ramslice_place_tier(1, U32_MAX - p->nr_other);
+}
+
+/**
+ * ramslice_place_was_kernel - did a slice have kernel pages?
+ * @likes: how much it was liked for these when it was ranked
+ *
+ * Return: false, too, under policies that do not say.
+ */
+bool ramslice_place_was_kernel(u64 likes)
+{
+	return ramslice_policy == RAMSLICE_PLACE_PACKED &&
+	       likes >= ramslice_place_tier(3, 0);
 }
 
 /**

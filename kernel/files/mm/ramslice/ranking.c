@@ -60,6 +60,9 @@ void ramslice_ask_ranking(struct ramslice_place *place)
  * @rz: the zone
  * @list: the best, for each kind of pages
  * @parts: an element for each slice, as in struct ramslice_place
+ * @before: those of the ranking before, or NULL
+ * @range_end: where the range ends that was asked about last
+ * @range_kernel: it had kernel pages
  * @last_id: for each kind of pages, the slice that the last pageblock came from
  * @kernel: slices with kernel pages, room for all
  * @nr_kernel: their number
@@ -68,10 +71,53 @@ struct ramslice_ranking {
 	struct ramslice_zone *rz;
 	struct ramslice_place_list list[RAMSLICE_PLACE_CLASSES];
 	u64 *parts;
+	const u64 *before;
+	unsigned long range_end;
+	bool range_kernel;
 	u32 last_id[RAMSLICE_PLACE_CLASSES];
 	struct ramslice_kernel_slice *kernel;
 	u32 nr_kernel;
 };
+
+/* Page frames of a range that may become a gigantic page. */
+#define RANGE_PAGES	(1UL << (PUD_SHIFT - PAGE_SHIFT))
+
+/* Can a slice never be emptied, or had it kernel pages at the ranking before? */
+static bool ramslice_stays_on(const struct ramslice_ranking *r, u32 id)
+{
+	if (id >= ramslice_nr_ids)
+		return false;
+	if (READ_ONCE(ramslice_slices[id].unreclaimable))
+		return true;
+	/* Each is written at once, and none is waited for */
+	return r->before &&
+	       ramslice_place_was_kernel(data_race(r->before[id]));
+}
+
+/*
+ * Does any slice of its range stay on? The range is that of its first page. Looks
+ * at each range once, as slices come by address. Under ramslice_table_sem.
+ */
+static bool ramslice_near_kernel(struct ramslice_ranking *r, u32 id)
+{
+	unsigned long pfn, end;
+	unsigned int nr;
+
+	if (!ramslice_geom_run(&ramslice_geom, id, 0, &pfn))
+		return false;
+	pfn = ALIGN_DOWN(pfn, RANGE_PAGES);
+	end = pfn + RANGE_PAGES;
+	if (end == r->range_end)
+		return r->range_kernel;
+	r->range_end = end;
+	r->range_kernel = false;
+	nr = min(ramslice_geom_run_blocks(&ramslice_geom) << pageblock_order,
+		 RANGE_PAGES);
+	for (; pfn < end && !r->range_kernel; pfn += nr)
+		r->range_kernel = ramslice_stays_on(r,
+				ramslice_geom_slice(&ramslice_geom, pfn));
+	return r->range_kernel;
+}
 
 /*
  * What a policy goes by. Under ramslice_table_sem; of no moment.
@@ -164,6 +210,7 @@ static void ramslice_rank_slice(struct ramslice_ranking *r, u32 id, u32 index)
 	if (state != RAMSLICE_ONLINE && state != RAMSLICE_WAKING)
 		return;
 	ramslice_look_at(r->rz->zone, state == RAMSLICE_WAKING, &p, &first);
+	p.near_kernel = ramslice_near_kernel(r, id);
 	p.in_use = id == r->last_id[RAMSLICE_PLACE_KERNEL];
 	r->parts[id] = ramslice_place_likes(ramslice_policy,
 					    RAMSLICE_PLACE_KERNEL, &p);
@@ -216,6 +263,9 @@ static u64 *ramslice_rank_zone(struct ramslice_zone *rz, u64 *parts,
 
 	spin_lock_irq(&rz->zone->lock);
 	memcpy(r.last_id, place->last_id, sizeof(r.last_id));
+	/* Which only this replaces */
+	if (place->nr_ids == ramslice_nr_ids)
+		r.before = place->parts;
 	spin_unlock_irq(&rz->zone->lock);
 
 	ramslice_scan_zone(rz, RAMSLICE_ANY_AGE, REREAD_NS, jiffies + HZ);

@@ -21,6 +21,40 @@ static void ramslice_packed_fills_what_is_fullest(struct kunit *test)
 		     LAST, EMPTY, KERNEL, KERNEL_MORE, FIXED);
 }
 
+/* How much packed likes one of those slices, near kernel pages or not. */
+static u64 ramslice_likes_near(enum ramslice_place_class class, u32 id, bool near)
+{
+	struct ramslice_place_slice p = slice(id);
+
+	p.near_kernel = near;
+	return ramslice_place_likes(RAMSLICE_PLACE_PACKED, class, &p);
+}
+
+static void ramslice_packed_spoils_few_gigantic_pages(struct kunit *test)
+{
+	const enum ramslice_place_class kernel = RAMSLICE_PLACE_KERNEL;
+	const enum ramslice_place_class user = RAMSLICE_PLACE_USER;
+
+	/* The kernel stays near its own, before any order by address or use */
+	KUNIT_EXPECT_GT(test, ramslice_likes_near(kernel, LAST, true),
+			ramslice_likes_near(kernel, EMPTY, false));
+	KUNIT_EXPECT_GT(test, ramslice_likes_near(kernel, NEARLY_FULL, true),
+			ramslice_likes_near(kernel, HALF, false));
+	/* But takes an empty slice before one that is in use */
+	KUNIT_EXPECT_GT(test, ramslice_likes_near(kernel, EMPTY, false),
+			ramslice_likes_near(kernel, HALF, true));
+	/* Users leave it the empty ones there, and fill what is in use */
+	KUNIT_EXPECT_GT(test, ramslice_likes_near(user, EMPTY, false),
+			ramslice_likes_near(user, LAST, true));
+	KUNIT_EXPECT_GT(test, ramslice_likes_near(user, HALF, true),
+			ramslice_likes_near(user, LAST, false));
+	/* Within a range it is as it was */
+	KUNIT_EXPECT_GT(test, ramslice_likes_near(kernel, EMPTY, true),
+			ramslice_likes_near(kernel, LAST, true));
+	KUNIT_EXPECT_GT(test, ramslice_likes_near(user, LAST, true),
+			ramslice_likes_near(user, EMPTY, true));
+}
+
 /* Where no pageblock is left, what is taken in parts is another's, too. */
 static void ramslice_parts_are_stolen_by_policy(struct kunit *test)
 {
@@ -273,6 +307,7 @@ static void ramslice_names_are_parsed(struct kunit *test)
 static struct kunit_case ramslice_place_cases[] = {
 	KUNIT_CASE(ramslice_packed_keeps_the_kernel_together),
 	KUNIT_CASE(ramslice_packed_fills_what_is_fullest),
+	KUNIT_CASE(ramslice_packed_spoils_few_gigantic_pages),
 	KUNIT_CASE(ramslice_parts_are_stolen_by_policy),
 	KUNIT_CASE(ramslice_users_like_blocks_of_others_least),
 	KUNIT_CASE(ramslice_blocks_of_others_keep_their_order),
