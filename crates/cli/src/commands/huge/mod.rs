@@ -20,6 +20,9 @@ use crate::interrupt::interruptible;
 use crate::render::{ColumnAlign, TextTable};
 use crate::stderr;
 
+/// Times that a slice is tried from which pages did not move.
+const TRIES: u32 = 3;
+
 const HELP: &str = "\
 Huge pages of 1 GiB are hard to have once a machine has run for a while: a few pages in use in \
 each range keep the kernel from making one. This empties whole ranges, cheapest first, and has the \
@@ -326,10 +329,8 @@ fn make_page(
     let mut off = Vec::new();
     let mut refused = None;
     for &id in &range.to_empty {
-        let request = Request { cache, ..Request::new(RequestOp::Offline(id)) };
-        let outcome = backend.request(&request)?;
-        if outcome.slices_done == 0 {
-            refused = Some(format!("slice {id}: {}", outcome.reason.code()));
+        if let Some(reason) = empty_slice(backend, id, cache, interrupt)? {
+            refused = Some(format!("slice {id}: {}", reason.code()));
             break;
         }
         off.push(id);
@@ -345,6 +346,32 @@ fn make_page(
     }
     made = made || (refused.is_none() && in_one_block && add_page(pools, size)?);
     Ok(refused.or_else(|| (!made).then(|| "the kernel made no page of it".to_owned())))
+}
+
+/// Empties a slice, if need be in several tries; returns why it could not.
+///
+/// A file system holds on to its own blocks in page cache until they are written, which a sync does
+/// at once: between two tries, everything dirty is written.
+fn empty_slice(
+    backend: &dyn Backend,
+    id: SliceId,
+    cache: CacheChoice,
+    interrupt: &SignalInterrupt,
+) -> Result<Option<Reason>> {
+    let request = Request { cache, ignore_backoff: true, ..Request::new(RequestOp::Offline(id)) };
+    let mut tries_left = TRIES;
+    loop {
+        tries_left -= 1;
+        let outcome = backend.request(&request)?;
+        if outcome.slices_done > 0 {
+            return Ok(None);
+        }
+        let may_pass = matches!(outcome.reason, Reason::Migration | Reason::Writeback);
+        if !may_pass || tries_left == 0 || interrupt.requested() {
+            return Ok(Some(outcome.reason));
+        }
+        rustix::fs::sync();
+    }
 }
 
 /// One more page for the pool, if there is room for it.

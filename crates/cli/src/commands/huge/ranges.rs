@@ -58,6 +58,11 @@ fn range(start: u64, slices: &[&Slice]) -> PageRange {
                 range.price = Price(range.price.0.saturating_add(price.0));
                 range.to_empty.push(slice.id);
             }
+            // It failed lately, by itself or for another: who asks for a page tries it again
+            None if !slice.unreclaimable && !slice.unmovable => {
+                range.price = Price(range.price.0.saturating_add(slice.price.0));
+                range.to_empty.push(slice.id);
+            }
             None => range.blocked = Some((slice.id, slice.reason)),
         }
     }
@@ -122,6 +127,16 @@ mod tests {
         assert_eq!(found.len(), 4);
         let starts: Vec<_> = cheapest_first(&found).iter().map(|r| r.start.0 / MIB).collect();
         assert_eq!(starts, [384, 256, 128, 0]);
+    }
+
+    #[test]
+    fn a_slice_that_failed_lately_is_tried_last() {
+        let mut slices: Vec<_> = (0..4).map(|id| slice(id, 64, 10)).collect();
+        slices[3] = Slice { backoff: true, price: Price(1_000_000_010), ..slices[3].clone() };
+        let found = page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let starts: Vec<_> = cheapest_first(&found).iter().map(|r| r.start.0 / MIB).collect();
+        assert_eq!(starts, [0, 128]);
+        assert_eq!(found[1].to_empty, [SliceId(2), SliceId(3)]);
     }
 
     #[test]
