@@ -77,6 +77,9 @@ def file_system(folder="/mnt", disk="/dev/vda"):
     if not Path(disk).exists():
         return None
     subprocess.run(["mkfs.ext4", "-q", "-F", disk], check=True)
+    # What mkfs left in page cache would be the file system's from its mount on, and never move:
+    # on a machine that makes its file system at another time, it is the kernel's memory
+    subprocess.run(["blockdev", "--flushbufs", disk], check=True)
     subprocess.run(["mount", disk, folder], check=True)
     return folder
 
