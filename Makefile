@@ -19,7 +19,7 @@ help: ## Shows this list
 
 .PHONY: demo demo-stock demo-giveback test test-long test-arm64 check fuzz soak case shell series
 .PHONY: bench bench-check bench-energy bench-governor bench-placement bench-giveback bench-cold
-.PHONY: bench-size bench-all
+.PHONY: bench-size bench-huge bench-all
 demo: setup ## Shows slices powered off, in a virtual machine: make demo [KERNEL=7.3]
 	@lab/bin/ramlab demo --kernel $(KERNEL)
 
@@ -70,6 +70,9 @@ bench-cold: setup ## Measures where accesses to DRAM go, with cold memory and wi
 
 bench-size: setup ## Measures how programs fare with less and less memory
 	@lab/bin/ramlab bench size --resume
+
+bench-huge: setup ## Measures pages of 1 GiB after hours of use, by each way
+	@lab/bin/ramlab bench huge
 
 bench-all: setup ## Runs every benchmark suite
 	@lab/bin/ramlab bench

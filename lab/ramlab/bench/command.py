@@ -27,6 +27,7 @@ from ramlab.bench import (
     entries,
     giveback,
     governor,
+    huge,
     machines,
     placement,
     sizes,
@@ -35,7 +36,7 @@ from ramlab.bench import (
 from ramlab.common import OUT, RAMLAB, die, locked
 
 SUITES = {"slices": slices, "energy": energy, "governor": governor, "placement": placement,
-          "giveback": giveback, "cold": cold, "size": sizes}
+          "giveback": giveback, "cold": cold, "size": sizes, "huge": huge}
 
 
 def arguments():

@@ -41,6 +41,29 @@ def mean_entry(name, unit, values, **more):
     } | more
 
 
+def pooled_entry(name, unit, parts, wholes, resamples=2000, **more):
+    """An entry that is the sum of parts over that of wholes, pairwise of one boot each.
+
+    Its interval is the middle 95% of that of bootstrap resamples of boots.
+    """
+    ours, all_of = numpy.asarray(parts), numpy.asarray(wholes)
+    ci95 = None
+    if len(parts) > 1:
+        chance = numpy.random.default_rng(len(parts))
+        drawn = chance.integers(len(parts), size=(resamples, len(parts)))
+        shares = ours[drawn].sum(axis=1) / all_of[drawn].sum(axis=1)
+        ci95 = [float(end) for end in numpy.quantile(shares, [0.025, 0.975])]
+    return {
+        "name": name,
+        "value": float(ours.sum() / all_of.sum()),
+        "unit": unit,
+        "values": list(parts),
+        "wholes": list(wholes),
+        "n": len(parts),
+        "ci95": ci95,
+    } | more
+
+
 def median(values):
     """The median and its 95% interval by order statistics (the sign test's); none below 6 values.
 

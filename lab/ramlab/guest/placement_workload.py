@@ -96,9 +96,11 @@ def close(pipe):
 class Load:
     """The mixture; deterministic but for what the kernel does by itself."""
 
-    def __init__(self, seed, device):
+    def __init__(self, seed, device, scale=1):
         self.random = random.Random(seed)
         self.device = device
+        # In machines of more than 2 GiB: so many times as much comes and goes
+        self.scale, self.pipes_mib = scale, scale * PIPES_MIB
         # The fewest slices that could hold all of the kernel's pages, at the worst moment so far,
         # and the most that had any
         self.least_ever = self.most_ever = 0
@@ -131,11 +133,12 @@ class Load:
     def peak(self):
         """Nearly all memory in use for a moment, and the kernel wants more."""
         available = harness.meminfo()["MemAvailable"] // 1024
-        parts = [holder(max(available - PIPES_MIB // 2 - 60, 80) // 4, 8) for _ in range(4)]
+        room = max(available - self.pipes_mib // 2 - 60, 80)
+        parts = [holder(room // 4, 8) for _ in range(4)]
         before = len(self.pipes)
-        self.grow_pipes(PIPES_MIB // 4)
+        self.grow_pipes(self.pipes_mib // 4)
         end(parts.pop(0))
-        self.grow_pipes(PIPES_MIB // 4)
+        self.grow_pipes(self.pipes_mib // 4)
         self.note_least()
         for pid in parts:
             end(pid)
@@ -143,8 +146,9 @@ class Load:
         self.pipes = self.pipes[:before]
         self.random.shuffle(late)
         # A few stay for long
-        self.pipes += late[:6]
-        for pipe in late[6:]:
+        stay = 6 * self.scale
+        self.pipes += late[:stay]
+        for pipe in late[stay:]:
             close(pipe)
 
     def round(self, number):
@@ -152,9 +156,9 @@ class Load:
         self.drop_some(self.holders, 0.5, end)
         self.drop_some(self.pipes, 0.4, close)
         self.drop_some(self.folders, 0.4, self.delete)
-        for _ in range(4):
+        for _ in range(4 * self.scale):
             self.holders.append(holder(choose.randrange(10, 70), choose.randrange(40)))
-            self.grow_pipes(min(choose.randrange(12), PIPES_MIB - len(self.pipes)))
+            self.grow_pipes(min(choose.randrange(12), self.pipes_mib - len(self.pipes)))
             self.make_files(choose.randrange(30, 120))
         if number % 3 == 2:
             self.peak()
@@ -194,7 +198,7 @@ class Load:
             pass
         while share - in_use(self.device) > step:
             self.holders.append(holder(chance.randrange(10, 70), chance.randrange(40)))
-            self.grow_pipes(min(chance.randrange(4), PIPES_MIB - len(self.pipes)))
+            self.grow_pipes(min(chance.randrange(4), self.pipes_mib - len(self.pipes)))
             self.make_files(chance.randrange(10, 40))
 
 

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the benchmark of huge pages works out from what guests left, and how many it asks for."""
+
+import types
+
+import pytest
+
+from ramlab.bench import huge, machines
+from ramlab.guest import bench_huge
+
+ZONEINFO = """\
+Node 0, zone      DMA
+  pages free     3840
+        high     10
+        spanned  4095
+        present  3998
+        managed  3840
+  start_pfn:           1
+Node 0, zone    DMA32
+  pages free     400000
+        high     1000
+        spanned  1044480
+        present  524253
+        managed  500000
+  start_pfn:           4096
+Node 0, zone   Normal
+  pages free     2000000
+        high     2000
+        spanned  3670016
+        present  3670016
+        managed  3600000
+  start_pfn:           1048576
+Node 0, zone  Movable
+  pages free     0
+        high     32
+        spanned  0
+        present  0
+        managed  0
+  start_pfn:           0
+"""
+
+
+def left(granted, attainable=10, ticks=1000, fresh=500):
+    return {
+        "attainable": attainable,
+        "aged": {"granted": granted, "ticks": ticks, "tries": 1},
+        "fresh": {"granted": 1 if fresh else 0, "ticks": fresh, "tries": 1},
+    }
+
+
+def judged(**arms):
+    found = {arm: [left(10), left(9)] for arm in huge.WAYS}
+    return {entry["name"]: entry for entry in huge.judged(found | arms)}
+
+
+def zone_file(monkeypatch, free_kib, cache_kib=0):
+    monkeypatch.setattr(bench_huge, "Path", lambda _: types.SimpleNamespace(
+        read_text=lambda: ZONEINFO))
+    monkeypatch.setattr(bench_huge.harness, "meminfo", lambda: {
+        "MemFree": free_kib, "Active(file)": cache_kib, "Inactive(file)": cache_kib})
+
+
+def test_pages_are_pooled_over_boots_not_averaged():
+    entry = judged(ours=[left(10, 10), left(1, 2)])["granted"]
+    assert entry["value"] == pytest.approx(11 / 12)
+    assert entry["ci95"] == [pytest.approx(0.5), pytest.approx(1)]
+    assert entry["beside"]["stock"] == pytest.approx(19 / 20)
+
+
+def test_a_page_costs_what_was_done_for_all_that_were_granted():
+    entry = judged(ours=[left(4, ticks=400)] * 2, stock=[left(2, ticks=400)] * 2)["page-aged"]
+    assert entry["value"] == pytest.approx(0.5)
+
+
+def test_boots_in_which_stock_grants_none_have_no_cost():
+    entries = judged(stock=[left(0), left(0)])
+    assert "page-aged" not in entries
+    assert judged(stock=[left(0), left(2)])["page-aged"]["n"] == 1
+
+
+def test_every_arm_runs_the_same_load_with_the_same_first_seeds(monkeypatch):
+    boots = []
+    monkeypatch.setattr(huge, "images_of", lambda *_: {})
+    monkeypatch.setattr(machines, "run", lambda of, *_, **__: boots.extend(of) or {
+        arm: [left(10)] for arm in huge.WAYS})
+    used = types.SimpleNamespace(program=lambda name: name)
+    huge.aged(types.SimpleNamespace(used=used, seed=7, quick=False))
+    by_arm = {arm: [boot.parts[1] for boot in boots if boot.arm == arm] for arm in huge.WAYS}
+    assert by_arm[huge.OURS] == by_arm[huge.ANYWHERE] == by_arm[huge.STOCK]
+    assert len(by_arm[huge.OURS]) == huge.BOOTS
+    assert by_arm[huge.TRIES] == by_arm[huge.CMA] == by_arm[huge.OURS][:huge.BOOTS_BESIDE]
+    assert {boot.flavour for boot in boots if "ours" in boot.arm} == {"plain"}
+    assert {boot.flavour for boot in boots if "ours" not in boot.arm} == {"stock"}
+
+
+def test_ranges_are_aligned_and_of_one_zone(monkeypatch):
+    zone_file(monkeypatch, 0)
+    # DMA32 ends at 4 GiB and begins in the first; Normal has 14
+    assert bench_huge.nr_ranges(bench_huge.zones()) == 3 + 14
+
+
+def test_attainable_is_what_is_free_or_cache_above_the_watermarks(monkeypatch):
+    gib = 1 << 20
+    high = (10 + 1000 + 2000) * 4
+    zone_file(monkeypatch, 3 * gib + high)
+    assert bench_huge.attainable() == 3
+    zone_file(monkeypatch, 3 * gib + high - 4)
+    assert bench_huge.attainable() == 2
+    zone_file(monkeypatch, 3 * gib, cache_kib=gib)
+    assert bench_huge.attainable() == 4
+    zone_file(monkeypatch, 100 * gib)
+    assert bench_huge.attainable() == 17
