@@ -87,6 +87,9 @@ pub(in crate::commands) fn plain_words(
                 slice.reason.sentence(),
                 slice.retry_ms.div_ceil(1000)
             ));
+            if slice.reason == Reason::Migration {
+                words.push_str(&held_blocks(contents, holdings));
+            }
         }
         return words;
     }
@@ -98,6 +101,20 @@ pub(in crate::commands) fn plain_words(
         words.push_str(&format!(" The rest is no obstacle: {work}."));
     }
     words
+}
+
+/// Page cache of a disk: its file system may hold on to it, which the pages do not show.
+fn held_blocks(contents: &SliceContents, holdings: &ContentsSummary) -> String {
+    let Some(disk) = holdings.files.iter().find(|holding| holding.owner.inode == 0) else {
+        return String::new();
+    };
+    format!(
+        " Of its page cache, {} {} of {} itself: those that a mounted file system works with stay \
+         until they are written, some until it is unmounted.",
+        nr_pages(disk.pages.0),
+        if disk.pages.0 == 1 { "is" } else { "are" },
+        contents.file_name(disk.owner)
+    )
 }
 
 /// What would be moved and dropped, if anything.
@@ -192,6 +209,8 @@ fn list(parts: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ramslice_types::{DeviceNumber, FileId, FileName, PageRun, Pfn, SliceId};
+
     use super::*;
 
     #[test]
@@ -213,6 +232,26 @@ mod tests {
             clause(Reason::Pinned, 1, "page cache")
                 .starts_with("1 page of page cache has to be released")
         );
+    }
+
+    #[test]
+    fn a_disks_own_page_cache_is_named() {
+        let words = |inode| {
+            let file = FileId { device: DeviceNumber { major: 254, minor: 0 }, inode };
+            let run = PageRun::of_class(Pfn(0), Pages(6), PageClass::File);
+            let contents = SliceContents {
+                slice: SliceId(1),
+                state: SliceState::Online,
+                reason: Reason::Migration,
+                runs: vec![PageRun { file: Some(file), ..run }],
+                files: vec![FileName { file, path: "/dev/vda".into() }],
+                cgroups: Vec::new(),
+                sites: None,
+            };
+            held_blocks(&contents, &ContentsSummary::of(&contents))
+        };
+        assert!(words(0).starts_with(" Of its page cache, 6 pages are of /dev/vda itself"));
+        assert_eq!(words(7), "");
     }
 
     #[test]
