@@ -13,6 +13,7 @@ mod cold_nodes;
 mod cold_preference;
 mod damon;
 mod error;
+mod file_systems;
 mod guest_memory;
 mod hotplug;
 mod huge_pages;
@@ -32,6 +33,7 @@ pub use damon::{
     AccessSampling, DamonError, DamonFiles, KdamondPlan, MigrateAction, MigrateScheme, SchemeStats,
 };
 pub use error::{FileAccess, KernelError, ReplayError};
+pub use file_systems::write_out_file_systems;
 pub use guest_memory::{GuestMemory, GuestMemoryUse, ReclaimError};
 #[cfg(any(test, feature = "fake"))]
 pub use hotplug::FakeMachine;

@@ -1,7 +1,8 @@
 //! Readers of the kernel's other files, which both backends use: sysfs, page owners, energy meters,
-//! a vendor's DRAM segments, counters of `/proc/vmstat`, and the names of what pages hold.
+//! a vendor's DRAM segments, mounts, counters of `/proc/vmstat`, and the names of what pages hold.
 
 mod mem_offline;
+pub(crate) mod mounts;
 pub(crate) mod numa;
 pub(crate) mod page_names;
 pub(crate) mod page_owner;

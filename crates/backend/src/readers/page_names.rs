@@ -6,11 +6,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use procfs_core::process::MountInfo;
 use ramslice_types::{CgroupName, ContentsDetail, DeviceNumber, FileId, FileName, SliceContents};
 use tracing::debug;
 
 use crate::readers::KernelPaths;
+use crate::readers::mounts::{Mount, mounts};
 
 /// Finds names, and keeps those that cost a walk over all processes or all cgroups.
 pub(crate) struct PageNames {
@@ -87,7 +87,8 @@ impl PageNames {
     /// Walks the mounts that `wanted` are on until all are found.
     fn search(&self, mut wanted: BTreeSet<FileId>) -> BTreeMap<FileId, PathBuf> {
         let mut found = BTreeMap::new();
-        for (device, point) in mounts(&read(&self.proc.join("self/mountinfo"))) {
+        for mount in mounts(&read(&self.proc.join("self/mountinfo"))) {
+            let Mount { device, point, .. } = mount;
             if wanted.iter().any(|id| id.device == device && id.inode != 0) {
                 debug!(point = %point.display(), "searched for inodes");
                 walk(&point, device, &mut |id, path| {
@@ -140,18 +141,6 @@ fn mapping(line: &str) -> Option<(FileId, PathBuf)> {
     let device = DeviceNumber { major: hex(major)?, minor: hex(minor)? };
     let inode = inode.parse().ok().filter(|&inode| inode != 0)?;
     (!path.is_empty()).then(|| (FileId { device, inode }, PathBuf::from(path)))
-}
-
-/// Device and mount point of each line of mountinfo.
-fn mounts(text: &str) -> Vec<(DeviceNumber, PathBuf)> {
-    text.lines()
-        .filter_map(|line| {
-            let mount = MountInfo::from_line(line).ok()?;
-            // procfs leaves blanks in a mount point as the kernel writes them.
-            let point = mount.mount_point.to_str()?.replace("\\040", " ");
-            Some((mount.majmin.parse().ok()?, PathBuf::from(point)))
-        })
-        .collect()
 }
 
 /// Calls `visit` with every file of `device` below `folder` while it returns true.
@@ -207,15 +196,6 @@ mod tests {
         assert_eq!(mapping(line), Some((id, PathBuf::from("/usr/lib/a b.so"))));
         assert_eq!(mapping("7f00-7f10 rw-p 00000000 00:00 0 "), None);
         assert_eq!(mapping("7f00-7f10 rw-p 00000000 00:00 0          [heap]"), None);
-    }
-
-    #[test]
-    fn mount_points_come_with_their_device() {
-        let text = "36 35 98:0 /mnt1 /mnt\\040two rw,noatime master:1 - ext3 /dev/root rw\n";
-        assert_eq!(
-            mounts(text),
-            [(DeviceNumber { major: 98, minor: 0 }, PathBuf::from("/mnt two"))]
-        );
     }
 
     #[test]

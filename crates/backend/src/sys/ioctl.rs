@@ -1,10 +1,10 @@
-//! The ioctls of `/dev/ramslice`, each typed by its structure.
+//! The ioctls of `/dev/ramslice`, each typed by its structure, and one of ext4.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
-use rustix::ioctl::{Updater, ioctl, opcode};
+use rustix::ioctl::{Setter, Updater, ioctl, opcode};
 
 use crate::patched::uapi;
 
@@ -17,11 +17,20 @@ const SNAPSHOT: u32 = opcode::none(MAGIC, uapi::RAMSLICE_IOC_SNAPSHOT);
 const REQUEST: u32 = opcode::none(MAGIC, uapi::RAMSLICE_IOC_REQUEST);
 const PAGES: u32 = opcode::none(MAGIC, uapi::RAMSLICE_IOC_PAGES);
 
+/// `EXT4_IOC_CHECKPOINT` of fs/ext4/ext4.h, since Linux 5.14.
+const EXT4_CHECKPOINT: u32 = opcode::write::<u32>(b'f', 43);
+
 /// The most time that the kernel may spend on reading memory for a snapshot, in milliseconds. It
 /// reads what has changed first.
 const READING_MS: u32 = 200;
 /// What was read so lately, and had no pages come or go, is not read again, in milliseconds.
 const MAX_AGE_MS: u32 = 1000;
+
+/// Has the ext4 that this file is on write its journal to where it belongs.
+pub(crate) fn ext4_checkpoint(fd: impl AsFd) -> io::Result<()> {
+    // SAFETY: EXT4_CHECKPOINT reads four bytes of flags, and 0 is none of them.
+    unsafe { ioctl(fd, Setter::<EXT4_CHECKPOINT, u32>::new(0)) }.map_err(Into::into)
+}
 
 pub(crate) fn info(fd: impl AsFd, arg: &mut uapi::ramslice_info) -> io::Result<()> {
     arg.size = uapi::struct_size::<uapi::ramslice_info>();

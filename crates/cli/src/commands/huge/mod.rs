@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use ramslice_backend::sys::SignalInterrupt;
-use ramslice_backend::{HugePagePool, HugePagePools};
+use ramslice_backend::{HugePagePool, HugePagePools, write_out_file_systems};
 use ramslice_types::{
     Backend, Bytes, CacheChoice, Price, Reason, Request, RequestOp, SliceId, parse_bytes,
 };
@@ -350,8 +350,8 @@ fn make_page(
 
 /// Empties a slice, if need be in several tries; returns why it could not.
 ///
-/// A file system holds on to its own blocks in page cache until they are written, which a sync does
-/// at once: between two tries, everything dirty is written.
+/// A file system holds on to its own blocks in page cache until they are written: between two tries
+/// they are.
 fn empty_slice(
     backend: &dyn Backend,
     id: SliceId,
@@ -370,7 +370,7 @@ fn empty_slice(
         if !may_pass || tries_left == 0 || interrupt.requested() {
             return Ok(Some(outcome.reason));
         }
-        rustix::fs::sync();
+        write_out_file_systems();
     }
 }
 
