@@ -3,57 +3,43 @@
 use std::fs;
 use std::path::Path;
 
-use ramslice_types::{Bytes, Reason};
-use serde::Serialize;
+use ramslice_types::{BufferBooks, Bytes, Reason};
 
 use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed;
 
-const FOLDER: &str = "sys/kernel/mm/ramslice/buffers";
+/// Below ramslice's directory in sysfs.
+const FOLDER: &str = "buffers";
 
-/// The kernel's books of buffers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct BufferBooks {
-    /// Buffers that exist.
-    pub nr: u64,
-    /// Their memory.
-    pub bytes: Bytes,
-    /// Requests for one that failed since boot.
-    pub nr_refused: u64,
-    /// Why the last of these did; `none` before the first.
-    pub last_refusal: Reason,
-}
-
-impl BufferBooks {
-    /// Those of the system whose files are below `root`; `None` where the kernel has no buffers.
-    ///
-    /// # Errors
-    /// What cannot be read or understood.
-    pub fn read(root: &Path) -> Result<Option<Self>, KernelError> {
-        let folder = root.join(FOLDER);
-        if !folder.exists() {
-            return Ok(None);
-        }
-        let text = |name: &str| {
-            let path = folder.join(name);
-            match fs::read_to_string(&path) {
-                Ok(text) => Ok((path, text.trim().to_owned())),
-                Err(error) => Err(failed(path, FileAccess::Read, error)),
-            }
-        };
-        let number = |name| {
-            let (path, text) = text(name)?;
-            text.parse().map_err(|_| KernelError::NotANumber { path, text })
-        };
-        let code = serde_json::Value::String(text("last_refusal")?.1);
-        Ok(Some(Self {
-            nr: number("nr")?,
-            bytes: Bytes(number("bytes")?),
-            nr_refused: number("nr_refused")?,
-            // A kernel that is newer than this may have reasons of its own
-            last_refusal: serde_json::from_value(code).unwrap_or(Reason::Unknown(u32::MAX)),
-        }))
+/// The books of the system whose ramslice directory in sysfs is `sysfs`; `None` where the kernel
+/// has no buffers.
+///
+/// # Errors
+/// What cannot be read or understood.
+pub(crate) fn read_buffer_books(sysfs: &Path) -> Result<Option<BufferBooks>, KernelError> {
+    let folder = sysfs.join(FOLDER);
+    if !folder.exists() {
+        return Ok(None);
     }
+    let text = |name: &str| {
+        let path = folder.join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok((path, text.trim().to_owned())),
+            Err(error) => Err(failed(path, FileAccess::Read, error)),
+        }
+    };
+    let number = |name| {
+        let (path, text) = text(name)?;
+        text.parse().map_err(|_| KernelError::NotANumber { path, text })
+    };
+    let code = serde_json::Value::String(text("last_refusal")?.1);
+    Ok(Some(BufferBooks {
+        nr: number("nr")?,
+        bytes: Bytes(number("bytes")?),
+        nr_refused: number("nr_refused")?,
+        // A kernel that is newer than this may have reasons of its own
+        last_refusal: serde_json::from_value(code).unwrap_or(Reason::Unknown(u32::MAX)),
+    }))
 }
 
 #[cfg(test)]
@@ -79,7 +65,7 @@ mod tests {
     #[test]
     fn the_books_are_read() {
         let root = root("over-limit\n");
-        let books = BufferBooks::read(root.path()).unwrap().unwrap();
+        let books = read_buffer_books(root.path()).unwrap().unwrap();
         assert_eq!((books.nr, books.bytes, books.nr_refused), (2, Bytes(128 << 20), 1));
         assert_eq!(books.last_refusal, Reason::OverLimit);
     }
@@ -87,14 +73,14 @@ mod tests {
     #[test]
     fn a_kernel_without_buffers_has_no_books() {
         let root = tempfile::tempdir().unwrap();
-        assert_eq!(BufferBooks::read(root.path()).unwrap(), None);
+        assert_eq!(read_buffer_books(root.path()).unwrap(), None);
     }
 
     #[test]
     fn what_is_no_number_is_named() {
         let root = root("none\n");
         fs::write(root.path().join(FOLDER).join("bytes"), "many\n").unwrap();
-        let text = BufferBooks::read(root.path()).unwrap_err().to_string();
+        let text = read_buffer_books(root.path()).unwrap_err().to_string();
         assert!(text.contains("buffers/bytes") && text.contains("many"), "{text}");
     }
 }

@@ -3,53 +3,29 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ramslice_types::Bytes;
+use ramslice_types::{Bytes, HugePagePool};
 
 use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed;
 
-const POOLS: &str = "sys/kernel/mm/hugepages";
-
-/// The pool of one size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HugePagePool {
-    /// Of a page.
-    pub page: Bytes,
-    /// Pages in the pool, with those that are lent beyond its size.
-    pub total: u64,
-    /// Of these not in use.
-    pub free: u64,
-    /// Of the free ones promised to programs.
-    pub reserved: u64,
-    /// Lent beyond the size of the pool.
-    pub surplus: u64,
-}
-
-impl HugePagePool {
-    /// Pages that would leave at once if the pool shrank.
-    pub fn unused(&self) -> u64 {
-        self.free.saturating_sub(self.reserved)
-    }
-}
-
 /// The pools of the running system, or of a copy of its files.
 #[derive(Debug, Clone)]
-pub struct HugePagePools {
-    root: PathBuf,
+pub(crate) struct HugePagePools {
+    folder: PathBuf,
 }
 
 impl HugePagePools {
-    /// Those of the system whose files are below `root`.
-    pub fn under(root: &Path) -> Self {
-        Self { root: root.to_owned() }
+    /// Those in a folder of sysfs, `mm/hugepages`.
+    pub(crate) fn in_folder(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
     }
 
     /// The pool of each size, small pages first; none where the kernel has no hugetlb.
     ///
     /// # Errors
     /// What cannot be read or understood.
-    pub fn read(&self) -> Result<Vec<HugePagePool>, KernelError> {
-        let folder = self.root.join(POOLS);
+    pub(crate) fn read(&self) -> Result<Vec<HugePagePool>, KernelError> {
+        let folder = self.folder.clone();
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -75,7 +51,7 @@ impl HugePagePools {
     ///
     /// # Errors
     /// The kernel has none of this size; its files cannot be read or understood.
-    pub fn pool(&self, page: Bytes) -> Result<HugePagePool, KernelError> {
+    pub(crate) fn pool(&self, page: Bytes) -> Result<HugePagePool, KernelError> {
         let number = |name| self.number(page, name);
         Ok(HugePagePool {
             page,
@@ -91,7 +67,7 @@ impl HugePagePools {
     ///
     /// # Errors
     /// The file cannot be written or read.
-    pub fn resize(&self, page: Bytes, total: u64) -> Result<u64, KernelError> {
+    pub(crate) fn resize(&self, page: Bytes, total: u64) -> Result<u64, KernelError> {
         let path = self.file(page, "nr_hugepages");
         fs::write(&path, total.to_string())
             .map_err(|error| failed(path, FileAccess::Write, error))?;
@@ -99,7 +75,7 @@ impl HugePagePools {
     }
 
     fn file(&self, page: Bytes, name: &str) -> PathBuf {
-        self.root.join(POOLS).join(format!("hugepages-{}kB", page.0 >> 10)).join(name)
+        self.folder.join(format!("hugepages-{}kB", page.0 >> 10)).join(name)
     }
 
     fn number(&self, page: Bytes, name: &str) -> Result<u64, KernelError> {
@@ -118,7 +94,7 @@ mod tests {
     fn root(sizes: &[(u64, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (kib, total) in sizes {
-            let folder = root.path().join(POOLS).join(format!("hugepages-{kib}kB"));
+            let folder = root.path().join(format!("hugepages-{kib}kB"));
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("nr_hugepages"), total).unwrap();
             fs::write(folder.join("free_hugepages"), "3\n").unwrap();
@@ -131,7 +107,7 @@ mod tests {
     #[test]
     fn pools_come_by_the_size_of_their_pages() {
         let root = root(&[(1_048_576, "2\n"), (2048, "7\n")]);
-        let pools = HugePagePools::under(root.path()).read().unwrap();
+        let pools = HugePagePools::in_folder(root.path()).read().unwrap();
         let seen: Vec<_> = pools.iter().map(|pool| (pool.page, pool.total)).collect();
         assert_eq!(seen, [(Bytes(2 << 20), 7), (Bytes(1 << 30), 2)]);
         assert_eq!(pools[0].unused(), 2);
@@ -140,13 +116,13 @@ mod tests {
     #[test]
     fn a_kernel_without_huge_pages_has_no_pool() {
         let root = tempfile::tempdir().unwrap();
-        assert_eq!(HugePagePools::under(root.path()).read().unwrap(), []);
+        assert_eq!(HugePagePools::in_folder(root.path()).read().unwrap(), []);
     }
 
     #[test]
     fn a_pool_is_asked_for_by_its_size() {
         let root = root(&[(2048, "7\n")]);
-        let pools = HugePagePools::under(root.path());
+        let pools = HugePagePools::in_folder(root.path());
         assert_eq!(pools.resize(Bytes(2 << 20), 9).unwrap(), 9);
         assert!(pools.resize(Bytes(1 << 30), 1).unwrap_err().to_string().contains("1048576kB"));
     }
@@ -154,7 +130,7 @@ mod tests {
     #[test]
     fn what_is_no_number_is_named() {
         let root = root(&[(2048, "many\n")]);
-        let text = HugePagePools::under(root.path()).read().unwrap_err().to_string();
+        let text = HugePagePools::in_folder(root.path()).read().unwrap_err().to_string();
         assert!(text.contains("nr_hugepages") && text.contains("many"), "{text}");
     }
 }

@@ -16,6 +16,7 @@ mod error;
 mod file_systems;
 mod guest_memory;
 mod hotplug;
+mod huge_page_making;
 mod huge_pages;
 mod open_backend;
 mod patched;
@@ -25,7 +26,6 @@ mod replay;
 pub mod sys;
 mod whatif;
 
-pub use buffers::BufferBooks;
 pub use cold_memory::{ColdError, ColdMemory, ColdMode, ColdNode, ColdState};
 pub use cold_nodes::{ColdNodes, ColdPair, NodeMemory};
 pub use cold_preference::{ColdPreference, ColdSource, PreferenceError};
@@ -38,7 +38,7 @@ pub use guest_memory::{GuestMemory, GuestMemoryUse, ReclaimError};
 #[cfg(any(test, feature = "fake"))]
 pub use hotplug::FakeMachine;
 pub use hotplug::{FrameUse, FrameUses, GuardAction, HotplugBackend, HotplugGuard, WokenBy};
-pub use huge_pages::{HugePagePool, HugePagePools};
+pub use huge_page_making::{HugePageRange, cheapest_first, huge_page_ranges, make_huge_page};
 pub use open_backend::{BackendKind, open_backend};
 pub use patched::{PatchedBackend, uapi};
 pub use process_memory::{MappedFile, ProcessMapping, ProcessMemory, ProcessMemoryError};

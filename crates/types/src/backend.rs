@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::cache_lookups::CacheLookups;
 use crate::contents::{ContentsDetail, SliceContents};
 use crate::machine_state::{BackendInfo, MachineState, SCHEMA_VERSION, SliceSnapshot, Zone};
+use crate::memory_takers::{BufferBooks, HugePagePool};
 use crate::price::PriceParameter;
 use crate::request::{Request, RequestOutcome};
 use crate::units::{Bytes, Price, SliceId};
@@ -150,6 +151,25 @@ pub trait Backend: Send + Sync {
     fn cache_lookups(&self) -> Result<CacheLookups, BackendError> {
         let message = "this system does not count look-ups of the page cache";
         Err(BackendError::new(BackendErrorKind::Unsupported, message))
+    }
+
+    /// The pools of huge pages, small pages first; none where the system has no such pages.
+    fn huge_page_pools(&self) -> Result<Vec<HugePagePool>, BackendError> {
+        Ok(Vec::new())
+    }
+
+    /// Asks for a pool of so many pages of this size, and returns how many it then has, those
+    /// included that are lent: fewer if there was no room, more if pages are in use.
+    ///
+    /// Unsupported where pages are not made of slices.
+    fn resize_huge_page_pool(&self, page: Bytes, _pages: u64) -> Result<u64, BackendError> {
+        let message = format!("this system has no pool of huge pages of {page} made of slices");
+        Err(BackendError::new(BackendErrorKind::Unsupported, message))
+    }
+
+    /// What is known of contiguous buffers; `None` where the system has none to give.
+    fn buffer_books(&self) -> Result<Option<BufferBooks>, BackendError> {
+        Ok(None)
     }
 
     /// The memory it keeps available; `None` where the kernel wakes memory before it runs short.

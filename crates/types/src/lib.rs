@@ -13,6 +13,7 @@ mod contents_summary;
 mod counters;
 mod interleave;
 mod machine_state;
+mod memory_takers;
 mod page_census;
 mod parse;
 mod physical;
@@ -38,6 +39,7 @@ pub use contents_summary::{ContentsSummary, OwnerPages, PageGroup};
 pub use counters::{PageComposition, PageKind, SliceCounters};
 pub use interleave::{Interleave, SliceExtents};
 pub use machine_state::{BackendInfo, MachineState, SCHEMA_VERSION, SliceSnapshot, Zone};
+pub use memory_takers::{BufferBooks, HugePagePool};
 pub use page_census::{
     CensusTotals, PageCensus, PageCounts, SECTION_BYTES, SliceCensus, ZoneCensus,
 };

@@ -46,9 +46,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, BackendInfo, Bytes, CacheLookups, ContentsDetail, MemoryHeadroom, Price,
-    PriceParameter, Request, RequestOutcome, SliceContents, SliceId, SliceSnapshot, SliceState,
-    WorkCounters, Zone,
+    Backend, BackendError, BackendInfo, Bytes, CacheLookups, ContentsDetail, HugePagePool,
+    MemoryHeadroom, Price, PriceParameter, Request, RequestOutcome, SliceContents, SliceId,
+    SliceSnapshot, SliceState, WorkCounters, Zone,
 };
 use rustix::event::{Timespec, poll};
 use tracing::debug;
@@ -62,6 +62,7 @@ pub(crate) use place_margins::{PlaceMargins, SliceLoss, ZoneSize};
 pub(crate) use zones::{ZoneRoom, keeps_reserves};
 
 use crate::error::KernelError;
+use crate::huge_pages::HugePagePools;
 use crate::readers::page_names::PageNames;
 use crate::readers::page_owner;
 use crate::readers::{KernelPaths, VmstatCounters};
@@ -398,6 +399,10 @@ impl Backend for HotplugBackend {
 
     fn cache_lookups(&self) -> Result<CacheLookups, BackendError> {
         Ok(read_proc::<VmstatCounters>(&*self.system, "proc/vmstat")?.cache_lookups()?)
+    }
+
+    fn huge_page_pools(&self) -> Result<Vec<HugePagePool>, BackendError> {
+        Ok(HugePagePools::in_folder(&self.paths.huge_pages).read()?)
     }
 }
 

@@ -6,14 +6,17 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, BackendInfo, Bytes, CacheLookups, ContentsDetail, Price, PriceParameter,
-    Request, RequestOp, RequestOutcome, SliceContents, SliceId, SliceSnapshot, WorkCounters, Zone,
+    Backend, BackendError, BackendInfo, BufferBooks, Bytes, CacheLookups, ContentsDetail,
+    HugePagePool, Price, PriceParameter, Request, RequestOp, RequestOutcome, SliceContents,
+    SliceId, SliceSnapshot, WorkCounters, Zone,
 };
 use rustix::io::Errno;
 use tracing::debug;
 
+use crate::buffers::read_buffer_books;
 use crate::cold_memory;
 use crate::error::{FileAccess, KernelError};
+use crate::huge_pages::HugePagePools;
 use crate::patched::contents;
 use crate::patched::convert;
 use crate::patched::device::RamsliceDevice;
@@ -237,6 +240,18 @@ impl Backend for PatchedBackend {
 
     fn cache_lookups(&self) -> Result<CacheLookups, BackendError> {
         Ok(VmstatCounters::read(&self.paths.proc.join("vmstat"))?.cache_lookups()?)
+    }
+
+    fn huge_page_pools(&self) -> Result<Vec<HugePagePool>, BackendError> {
+        Ok(HugePagePools::in_folder(&self.paths.huge_pages).read()?)
+    }
+
+    fn resize_huge_page_pool(&self, page: Bytes, pages: u64) -> Result<u64, BackendError> {
+        Ok(HugePagePools::in_folder(&self.paths.huge_pages).resize(page, pages)?)
+    }
+
+    fn buffer_books(&self) -> Result<Option<BufferBooks>, BackendError> {
+        Ok(read_buffer_books(&self.paths.sysfs)?)
     }
 }
 

@@ -23,6 +23,8 @@ pub struct KernelPaths {
     pub cgroups: PathBuf,
     /// What a vendor's driver for DRAM segments reports.
     pub mem_offline: PathBuf,
+    /// The pools of huge pages.
+    pub huge_pages: PathBuf,
 }
 
 impl KernelPaths {
@@ -43,6 +45,7 @@ impl KernelPaths {
             powercap: root.join("sys/class/powercap"),
             cgroups: root.join("sys/fs/cgroup"),
             mem_offline: root.join("sys/kernel/mem-offline"),
+            huge_pages: root.join("sys/kernel/mm/hugepages"),
         }
     }
 }

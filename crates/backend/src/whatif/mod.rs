@@ -6,7 +6,8 @@
 //! wake again, as they would have.
 //!
 //! ```text
-//! WhatIfBackend     remembers slices (whatif_memory) and shows the machine with them
+//! WhatIfBackend     remembers slices (whatif_memory) and huge pages (whatif_pools), and shows the
+//!                   machine with them
 //! ReplayBackend     changes a saved machine for good
 //!   `- requests        which slices, in which order, and what ends a request
 //!       |- patched        rules of the patched kernel
@@ -27,6 +28,7 @@ mod requests;
 #[cfg(test)]
 mod tests;
 mod whatif_memory;
+mod whatif_pools;
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -34,9 +36,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ramslice_types::{
-    Backend, BackendError, BackendErrorKind, BackendInfo, Bytes, CacheLookups, ContentsDetail,
-    MemoryHeadroom, Price, PriceParameter, Request, RequestOutcome, SliceContents, SliceId,
-    SliceSnapshot, SliceState, WorkCounters, Zone, zones_are_short,
+    Backend, BackendError, BackendErrorKind, BackendInfo, BufferBooks, Bytes, CacheLookups,
+    ContentsDetail, HugePagePool, MemoryHeadroom, Price, PriceParameter, Request, RequestOutcome,
+    SliceContents, SliceId, SliceSnapshot, SliceState, WorkCounters, Zone, zones_are_short,
 };
 
 pub(crate) use machine_copy::MachineCopy;
@@ -313,6 +315,29 @@ where
 
     fn cache_lookups(&self) -> Result<CacheLookups, BackendError> {
         self.inner.cache_lookups()
+    }
+
+    /// As they are now, with the pages that would have been made or given back.
+    fn huge_page_pools(&self) -> Result<Vec<HugePagePool>, BackendError> {
+        let pools = self.inner.huge_page_pools()?;
+        Ok(self.lock().memory.pools.apply(pools))
+    }
+
+    /// Works out what the pool would become: more pages of ranges that are offline or would be, or
+    /// fewer. Pages smaller than a slice are only counted.
+    fn resize_huge_page_pool(&self, page: Bytes, pages: u64) -> Result<u64, BackendError> {
+        let real = self.inner.huge_page_pools()?;
+        let mut state = self.lock();
+        let state = &mut *state;
+        self.current_copy(state)?;
+        let (Some(look), memory) = (&mut state.copy, &mut state.memory) else {
+            return Err(BackendError::new(BackendErrorKind::Failed, "no look"));
+        };
+        memory.resize_pool(&mut look.machine, &real, page, pages)
+    }
+
+    fn buffer_books(&self) -> Result<Option<BufferBooks>, BackendError> {
+        self.inner.buffer_books()
     }
 
     /// As it is now, without the memory of what would be offline as of the last look at slices.

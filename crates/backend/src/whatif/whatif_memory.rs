@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::machine_copy::{MachineCopy, ZoneKey};
 use super::requests::RequestResult;
+use super::whatif_pools::WhatIfPools;
 
 /// What requests would have done so far.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -21,6 +22,9 @@ pub struct WhatIfMemory {
     /// Slices that would have woken because memory was wanted, by zone.
     #[serde(rename = "woken")]
     pub(super) woken_by_zone: Vec<(ZoneKey, u64)>,
+    /// Huge pages that would be in pools. Not saved: after a restart their slices would be offline.
+    #[serde(skip)]
+    pub(super) pools: WhatIfPools,
 }
 
 impl WhatIfMemory {
@@ -31,13 +35,14 @@ impl WhatIfMemory {
 
     /// How many slices would be offline.
     pub fn nr_offline(&self) -> u32 {
-        self.offline_by_zone.iter().map(|(_, offline)| offline.len() as u32).sum()
+        let offline = self.offline_by_zone.iter().flat_map(|(_, offline)| offline);
+        offline.filter(|id| !self.pools.has(**id)).count() as u32
     }
 
     /// How many slices of one zone would be offline.
     pub fn nr_offline_in(&self, zone: ZoneKey) -> u32 {
         let mine = self.offline_by_zone.iter().filter(|(key, _)| *key == zone);
-        mine.map(|(_, offline)| offline.len() as u32).sum()
+        mine.flat_map(|(_, offline)| offline).filter(|id| !self.pools.has(**id)).count() as u32
     }
 
     /// Slices that would be offline, in the order in which they went.
@@ -48,7 +53,8 @@ impl WhatIfMemory {
     /// The same in the order in which they wake: of each zone, the last one first.
     pub(super) fn wakeable(&self) -> Vec<SliceId> {
         let zones = self.offline_by_zone.iter();
-        zones.flat_map(|(_, offline)| offline.iter().rev()).copied().collect()
+        let ids = zones.flat_map(|(_, offline)| offline.iter().rev()).copied();
+        ids.filter(|id| !self.pools.has(*id)).collect()
     }
 
     /// Changes a copy of the machine into what it would be. Wakes what would have woken.
@@ -68,6 +74,9 @@ impl WhatIfMemory {
             Some(headroom) => self.apply_hotplug(machine, headroom),
             None => self.apply_patched(machine),
         }
+        // A page that would have made way for programs is given back
+        self.pools.retain_offline(machine);
+        self.pools.show(machine);
         for (key, woken) in &self.woken_by_zone {
             if let Some(zone) = machine.zone_mut(*key) {
                 zone.woken_by_demand += woken;

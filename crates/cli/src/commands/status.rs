@@ -1,14 +1,12 @@
 //! `ramslice status`: the machine on one screen.
 
 use std::io::Write;
-use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::Result;
-use ramslice_backend::{BufferBooks, HugePagePools};
 use ramslice_types::{
-    Backend, Bytes, ContentsDetail, MachineState, Reason, SliceContents, SliceRanges, SliceState,
-    SliceTotals,
+    Backend, BufferBooks, Bytes, ContentsDetail, MachineState, Reason, SliceContents, SliceRanges,
+    SliceState, SliceTotals,
 };
 use serde::Serialize;
 
@@ -129,11 +127,11 @@ struct HugeTaker {
 }
 
 impl MemoryTakers {
-    fn read(root: &Path) -> Result<Self> {
-        let pools = HugePagePools::under(root).read()?;
+    fn read(backend: &dyn Backend) -> Result<Self> {
+        let pools = backend.huge_page_pools()?;
         let taken = pools.iter().filter(|pool| pool.total > 0);
         Ok(Self {
-            buffers: BufferBooks::read(root)?,
+            buffers: backend.buffer_books()?,
             huge_pages: taken
                 .map(|pool| HugeTaker {
                     page_bytes: pool.page,
@@ -194,7 +192,7 @@ pub fn run(args: &StatusArgs, context: &CommandContext, out: &mut dyn Write) -> 
     let census = SliceTotals::of(&machine.snapshot.slices, machine.info.slice_pages());
     let takers = match context.source_path() {
         Some(_) => None,
-        None => Some(MemoryTakers::read(Path::new("/"))?),
+        None => Some(MemoryTakers::read(&*backend)?),
     };
     if context.json() {
         let machine = MachineDocument {

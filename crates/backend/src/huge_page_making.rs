@@ -1,13 +1,20 @@
 //! Ranges of memory that could become a huge page: which slices lie in each, what emptying them
-//! costs, and why some cannot be emptied.
+//! costs, and why some cannot be emptied; and how a page is made of one.
 
-use ramslice_types::{BackendInfo, Bytes, Price, Reason, Slice, SliceId, SliceState};
+use ramslice_types::{
+    Backend, BackendError, BackendInfo, Bytes, CacheChoice, Price, Reason, Request, RequestOp,
+    RequestOutcome, Slice, SliceId, SliceState,
+};
+
+use crate::whatif::ZoneKey;
 
 /// A range as long as a page, aligned to it, all of which is memory of one zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PageRange {
+pub struct HugePageRange {
     /// Physical address.
     pub start: Bytes,
+    /// The zone that all of it belongs to.
+    pub zone: ZoneKey,
     /// Slices in it that are online and have to be emptied.
     pub to_empty: Vec<SliceId>,
     /// Expected cost of emptying them.
@@ -18,7 +25,7 @@ pub(super) struct PageRange {
 
 /// Every range of `page` bytes in which memory is whole; where slices are larger than that, each
 /// part of one.
-pub(super) fn page_ranges(info: &BackendInfo, slices: &[Slice], page: Bytes) -> Vec<PageRange> {
+pub fn huge_page_ranges(info: &BackendInfo, slices: &[Slice], page: Bytes) -> Vec<HugePageRange> {
     let page = page.0;
     let frames = info.slice_pages();
     let Some(last) = slices.last() else { return Vec::new() };
@@ -41,9 +48,14 @@ pub(super) fn page_ranges(info: &BackendInfo, slices: &[Slice], page: Bytes) -> 
     found
 }
 
-fn range(start: u64, slices: &[&Slice]) -> PageRange {
-    let mut range =
-        PageRange { start: Bytes(start), to_empty: Vec::new(), price: Price(0), blocked: None };
+fn range(start: u64, slices: &[&Slice]) -> HugePageRange {
+    let mut range = HugePageRange {
+        start: Bytes(start),
+        zone: ZoneKey::of_slice(slices[0]),
+        to_empty: Vec::new(),
+        price: Price(0),
+        blocked: None,
+    };
     for slice in slices {
         match slice.state {
             SliceState::Offline if !slice.held => continue,
@@ -70,10 +82,60 @@ fn range(start: u64, slices: &[&Slice]) -> PageRange {
 }
 
 /// Those that can be emptied, cheapest first; of equals, the highest address first, as with slices.
-pub(super) fn cheapest_first(ranges: &[PageRange]) -> Vec<&PageRange> {
+pub fn cheapest_first(ranges: &[HugePageRange]) -> Vec<&HugePageRange> {
     let mut free: Vec<_> = ranges.iter().filter(|range| range.blocked.is_none()).collect();
     free.sort_by_key(|range| (range.price, std::cmp::Reverse(range.start)));
     free
+}
+
+/// Empties a range and has the kernel make a page of it. What is off and no part of the page wakes
+/// again. Returns why it failed, if it did.
+///
+/// `send` carries out each request. A page larger than the allocator's blocks is looked for among
+/// ranges that are off first. One that is not comes from any free block.
+///
+/// # Errors
+/// The pool cannot be read or resized; errors of `send`.
+pub fn make_huge_page(
+    backend: &dyn Backend,
+    page: Bytes,
+    range: &HugePageRange,
+    cache: CacheChoice,
+    interrupted: &dyn Fn() -> bool,
+    send: &mut dyn FnMut(&Request) -> Result<RequestOutcome, BackendError>,
+) -> Result<Option<String>, BackendError> {
+    let in_one_block = page <= backend.info()?.chunk_bytes;
+    if in_one_block && add_page(backend, page)? {
+        return Ok(None);
+    }
+    let mut off = Vec::new();
+    let mut refused = None;
+    for &id in &range.to_empty {
+        let outcome = send(&Request { cache, ..Request::new(RequestOp::Offline(id)) })?;
+        if outcome.slices_done == 0 {
+            refused = Some(format!("slice {id}: {}", outcome.reason.code()));
+            break;
+        }
+        off.push(id);
+        if interrupted() {
+            refused = Some(Reason::Signal.code());
+            break;
+        }
+    }
+    let mut made = refused.is_none() && !in_one_block && add_page(backend, page)?;
+    for id in off {
+        // The page may be of it, or demand may have woken it: then it is online
+        send(&Request::new(RequestOp::Online(id)))?;
+    }
+    made = made || (refused.is_none() && in_one_block && add_page(backend, page)?);
+    Ok(refused.or_else(|| (!made).then(|| "the kernel made no page of it".to_owned())))
+}
+
+/// One more page for the pool, if there is room for it.
+fn add_page(backend: &dyn Backend, page: Bytes) -> Result<bool, BackendError> {
+    let pool = backend.huge_page_pools()?.into_iter().find(|pool| pool.page == page);
+    let before = pool.map_or(0, |pool| pool.total);
+    Ok(backend.resize_huge_page_pool(page, before + 1)? > before)
 }
 
 #[cfg(test)]
@@ -102,7 +164,7 @@ mod tests {
     fn a_range_needs_all_of_its_slices() {
         let mut slices: Vec<_> = (0..6).map(|id| slice(id, 64, 10)).collect();
         slices.remove(2);
-        let found = page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let found = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
         let starts: Vec<_> = found.iter().map(|range| range.start.0 / MIB).collect();
         assert_eq!(starts, [0, 256]);
         assert_eq!(found[1].to_empty, [SliceId(4), SliceId(5)]);
@@ -114,7 +176,7 @@ mod tests {
         let mut slices: Vec<_> = (0..4).map(|id| slice(id, 64, 10)).collect();
         slices[0].state = SliceState::Offline;
         slices[2] = Slice { state: SliceState::Offline, held: true, ..slices[2].clone() };
-        let found = page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let found = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
         assert_eq!((found[0].price, found[0].blocked), (Price(10), None));
         assert_eq!(found[1].blocked, Some((SliceId(2), Reason::State)));
         assert_eq!(cheapest_first(&found).len(), 1);
@@ -123,7 +185,7 @@ mod tests {
     #[test]
     fn a_large_slice_has_several_ranges() {
         let slices = [slice(0, 256, 10), slice(1, 256, 7)];
-        let found = page_ranges(&info(256), &slices, Bytes(128 * MIB));
+        let found = huge_page_ranges(&info(256), &slices, Bytes(128 * MIB));
         assert_eq!(found.len(), 4);
         let starts: Vec<_> = cheapest_first(&found).iter().map(|r| r.start.0 / MIB).collect();
         assert_eq!(starts, [384, 256, 128, 0]);
@@ -144,7 +206,7 @@ mod tests {
         let mut slices: Vec<_> = (0..2).map(|id| slice(id, 64, 10)).collect();
         slices[1].unreclaimable = true;
         slices[1].reason = Reason::BootMemory;
-        let found = page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let found = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
         assert_eq!(found[0].blocked, Some((SliceId(1), Reason::BootMemory)));
     }
 }

@@ -1,27 +1,17 @@
 //! `ramslice huge`: huge pages for the kernel's pool, from slices that are emptied for them.
 
-mod ranges;
-
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 
 use anyhow::Result;
-use ramslice_backend::sys::SignalInterrupt;
-use ramslice_backend::{HugePagePool, HugePagePools, write_out_file_systems};
-use ramslice_types::{
-    Backend, Bytes, CacheChoice, Price, Reason, Request, RequestOp, SliceId, parse_bytes,
-};
+use ramslice_backend::{HugePageRange, cheapest_first, huge_page_ranges, make_huge_page};
+use ramslice_types::{Backend, Bytes, CacheChoice, HugePagePool, Price, SliceId, parse_bytes};
 use serde::Serialize;
 
-use self::ranges::{PageRange, cheapest_first, page_ranges};
 use crate::context::{CommandContext, write_json};
 use crate::exit::{ExitStatus, UsageError};
 use crate::interrupt::interruptible;
 use crate::render::{ColumnAlign, TextTable};
 use crate::stderr;
-
-/// Times that a slice is tried from which pages did not move.
-const TRIES: u32 = 3;
 
 const HELP: &str = "\
 Huge pages of 1 GiB are hard to have once a machine has run for a while: a few pages in use in \
@@ -128,16 +118,15 @@ pub(crate) fn run(
                     nr_hugepages in /sys/kernel/mm/hugepages, best early after boot";
         return Err(UsageError(text.to_owned()).into());
     }
-    let pools = HugePagePools::under(Path::new("/"));
-    let known = pools.read()?;
+    let known = backend.huge_page_pools()?;
     if let Some(size) = args.size
         && !known.iter().any(|pool| pool.page == size)
     {
         return Err(UsageError(unknown_size(size, &known)).into());
     }
     match (args.size, args.count, args.give_back) {
-        (Some(size), Some(count), _) => get(args, backend, &pools, (size, count), context, out),
-        (Some(size), None, Some(count)) => give_back(&pools, size, count, context, out),
+        (Some(size), Some(count), _) => get(args, backend, (size, count), context, out),
+        (Some(size), None, Some(count)) => give_back(backend, size, count, context, out),
         _ => status(backend, &known, args.size, context, out),
     }
 }
@@ -148,6 +137,13 @@ fn unknown_size(size: Bytes, known: &[HugePagePool]) -> String {
     }
     let sizes: Vec<_> = known.iter().map(|pool| pool.page.to_string()).collect();
     format!("--size {size}: this kernel has huge pages of {}", sizes.join(" and "))
+}
+
+/// The pool of this size, which the kernel has.
+fn pool(backend: &dyn Backend, size: Bytes) -> Result<HugePagePool> {
+    let pools = backend.huge_page_pools()?;
+    let known = pools.iter().find(|pool| pool.page == size).copied();
+    known.ok_or_else(|| UsageError(unknown_size(size, &pools)).into())
 }
 
 fn status(
@@ -161,7 +157,7 @@ fn status(
     let wanted = pools.iter().filter(|pool| only.is_none_or(|size| size == pool.page));
     let rows: Vec<PoolRow> = wanted
         .map(|pool| {
-            let ranges = page_ranges(&info, &snapshot.slices, pool.page);
+            let ranges = huge_page_ranges(&info, &snapshot.slices, pool.page);
             PoolRow {
                 page_bytes: pool.page,
                 total: pool.total,
@@ -197,7 +193,7 @@ fn status(
     Ok(ExitStatus::Ok)
 }
 
-fn blocked(range: &PageRange) -> Option<BlockedRange> {
+fn blocked(range: &HugePageRange) -> Option<BlockedRange> {
     let (slice, reason) = range.blocked?;
     Some(BlockedRange { address: range.start, slice, reason: reason.code() })
 }
@@ -214,13 +210,13 @@ fn reasons(blocked: &[BlockedRange]) -> String {
 }
 
 fn give_back(
-    pools: &HugePagePools,
+    backend: &dyn Backend,
     size: Bytes,
     count: u64,
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    let before = pools.pool(size)?;
+    let before = pool(backend, size)?;
     if before.unused() < count {
         let text = format!(
             "--give-back {count}: of the pool's pages of {size}, {} are not in use",
@@ -228,7 +224,7 @@ fn give_back(
         );
         return Err(UsageError(text).into());
     }
-    let total = pools.resize(size, before.total - count)?;
+    let total = backend.resize_huge_page_pool(size, before.total - count)?;
     let got = before.total.saturating_sub(total);
     if context.json() {
         let body = HugeDocument {
@@ -248,15 +244,14 @@ fn give_back(
 fn get(
     args: &HugeArgs,
     backend: &dyn Backend,
-    pools: &HugePagePools,
     (size, count): (Bytes, u64),
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
     let (info, _, snapshot) = backend.view()?;
-    let ranges = page_ranges(&info, &snapshot.slices, size);
+    let ranges = huge_page_ranges(&info, &snapshot.slices, size);
     let found = cheapest_first(&ranges);
-    let before = pools.pool(size)?.total;
+    let before = pool(backend, size)?.total;
     let outcomes = if args.dry_run {
         let enough = found.iter().take(usize::try_from(count)?);
         enough.map(|range| outcome(range, None)).collect()
@@ -272,7 +267,14 @@ fn get(
                 if progress {
                     stderr::rewrite(format!("{got} of {count} pages; Ctrl-C stops"));
                 }
-                let refused = make_page(backend, pools, size, range, args.cache, interrupt)?;
+                let refused = make_huge_page(
+                    backend,
+                    size,
+                    range,
+                    args.cache,
+                    &|| interrupt.requested(),
+                    &mut |request| backend.request(request),
+                )?;
                 got += u64::from(refused.is_none());
                 outcomes.push(outcome(range, refused));
             }
@@ -283,7 +285,7 @@ fn get(
         })?
     };
     let got = outcomes.iter().filter(|range| range.refused.is_none()).count() as u64;
-    let total = pools.pool(size)?.total;
+    let total = pool(backend, size)?.total;
     if context.json() {
         let body = HugeDocument {
             dry_run: Some(args.dry_run),
@@ -300,7 +302,7 @@ fn get(
     Ok(if got == count { ExitStatus::Ok } else { ExitStatus::Refused })
 }
 
-fn outcome(range: &PageRange, refused: Option<String>) -> RangeOutcome {
+fn outcome(range: &HugePageRange, refused: Option<String>) -> RangeOutcome {
     RangeOutcome {
         address: range.start,
         emptied_slices: range.to_empty.len(),
@@ -309,82 +311,11 @@ fn outcome(range: &PageRange, refused: Option<String>) -> RangeOutcome {
     }
 }
 
-/// Empties a range and has the kernel make a page of it. What is off and no part of the page wakes
-/// again. Returns why it failed.
-///
-/// A page larger than the allocator's blocks is looked for among ranges that are off first. One
-/// that is not comes from any free block.
-fn make_page(
-    backend: &dyn Backend,
-    pools: &HugePagePools,
-    size: Bytes,
-    range: &PageRange,
-    cache: CacheChoice,
-    interrupt: &SignalInterrupt,
-) -> Result<Option<String>> {
-    let in_one_block = size <= backend.info()?.chunk_bytes;
-    if in_one_block && add_page(pools, size)? {
-        return Ok(None);
-    }
-    let mut off = Vec::new();
-    let mut refused = None;
-    for &id in &range.to_empty {
-        if let Some(reason) = empty_slice(backend, id, cache, interrupt)? {
-            refused = Some(format!("slice {id}: {}", reason.code()));
-            break;
-        }
-        off.push(id);
-        if interrupt.requested() {
-            refused = Some(Reason::Signal.code());
-            break;
-        }
-    }
-    let mut made = refused.is_none() && !in_one_block && add_page(pools, size)?;
-    for id in off {
-        // The page may be of it, or demand may have woken it: then it is online
-        backend.request(&Request::new(RequestOp::Online(id)))?;
-    }
-    made = made || (refused.is_none() && in_one_block && add_page(pools, size)?);
-    Ok(refused.or_else(|| (!made).then(|| "the kernel made no page of it".to_owned())))
-}
-
-/// Empties a slice, if need be in several tries; returns why it could not.
-///
-/// A file system holds on to its own blocks in page cache until they are written: between two tries
-/// they are.
-fn empty_slice(
-    backend: &dyn Backend,
-    id: SliceId,
-    cache: CacheChoice,
-    interrupt: &SignalInterrupt,
-) -> Result<Option<Reason>> {
-    let request = Request { cache, ignore_backoff: true, ..Request::new(RequestOp::Offline(id)) };
-    let mut tries_left = TRIES;
-    loop {
-        tries_left -= 1;
-        let outcome = backend.request(&request)?;
-        if outcome.slices_done > 0 {
-            return Ok(None);
-        }
-        let may_pass = matches!(outcome.reason, Reason::Migration | Reason::Writeback);
-        if !may_pass || tries_left == 0 || interrupt.requested() {
-            return Ok(Some(outcome.reason));
-        }
-        write_out_file_systems();
-    }
-}
-
-/// One more page for the pool, if there is room for it.
-fn add_page(pools: &HugePagePools, size: Bytes) -> Result<bool> {
-    let before = pools.pool(size)?.total;
-    Ok(pools.resize(size, before + 1)? > before)
-}
-
 fn report(
     dry_run: bool,
     (size, count): (Bytes, u64),
     outcomes: &[RangeOutcome],
-    ranges: &[PageRange],
+    ranges: &[HugePageRange],
     (before, total): (u64, u64),
     out: &mut dyn Write,
 ) -> io::Result<()> {
