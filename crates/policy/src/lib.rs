@@ -19,6 +19,7 @@ mod governor;
 mod hit_ratio;
 mod limits;
 mod limits_policy;
+mod memory_takers;
 pub mod model;
 mod never;
 mod observation;
@@ -42,6 +43,10 @@ pub use economics::{EconomicsError, SliceEconomics};
 pub use governor::GovernorPolicy;
 pub use limits::TenantLimits;
 pub use limits_policy::LimitsPolicy;
+pub use memory_takers::{
+    HugePageWish, OfflineTaker, PoolAction, PoolBook, PoolDecision, TakerReason, TakerValues,
+    TakersConfig, TakersObservation,
+};
 pub use never::NeverPolicy;
 pub use observation::{
     MachineTotals, Observation, ObservationNeeds, PolicyEvent, SliceRow, WakeCause,
