@@ -11,6 +11,7 @@
 //!  |   |- energy_ledger     joules, by the ledger of ramslice-energy
 //!  |   |- wake_attribution  what woke slices
 //!  |   |- cache_watch       what the page cache was asked for
+//!  |   |- memory_takers     who has memory that was emptied
 //!  |   `- price_watch       whether the kernel's prices hold, by what requests took
 //!  |- guard_thread    wakes slices on a stock kernel when memory runs short
 //!  |- cold_automatic  sets up DAMON, which moves idle pages to cold nodes and back
@@ -34,6 +35,7 @@ pub mod host_files;
 pub mod log;
 pub mod machine_snapshot;
 pub mod main_loop;
+pub mod memory_takers;
 pub mod metrics;
 pub mod metrics_server;
 pub mod mode;
@@ -45,6 +47,7 @@ pub mod settings;
 mod settings_cold;
 pub mod settings_files;
 mod settings_schema;
+mod settings_takers;
 pub mod signals;
 pub mod status;
 pub mod systemd;

@@ -10,6 +10,7 @@ mod cold_metrics;
 mod initial_labels;
 mod registration;
 mod reported_memory;
+mod taker_metrics;
 pub(crate) mod text_format;
 
 use std::fmt;
@@ -39,6 +40,7 @@ use crate::wake_attribution::WakeReason;
 use self::cache_metrics::CacheMetrics;
 use self::cold_metrics::ColdMetrics;
 use self::reported_memory::ReportedMemory;
+use self::taker_metrics::TakerMetrics;
 
 pub use initial_labels::KINDS;
 
@@ -101,6 +103,7 @@ pub struct DaemonMetrics {
     stalls: Counter,
     cold: ColdMetrics,
     cache: CacheMetrics,
+    takers: TakerMetrics,
     is_paused: Gauge,
     power_driver: Family<MetricLabels, Gauge>,
     guard_active: Family<MetricLabels, Gauge>,

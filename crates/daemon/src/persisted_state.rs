@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use ramslice_backend::WhatIfMemory;
 use ramslice_energy::EnergyTally;
-use ramslice_policy::{PolicyEvent, SavedPolicy};
+use ramslice_policy::{PolicyEvent, PoolBook, SavedPolicy};
 use ramslice_types::{Bytes, Pages, Price, WorkCounters, duration_us};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -101,6 +101,9 @@ pub struct PersistedState {
     /// What is known of the kernel's prices; older files lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<PersistedPrices>,
+    /// Huge pages that were made in this boot; older files lack it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolBook>,
 }
 
 impl PersistedState {

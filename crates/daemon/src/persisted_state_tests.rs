@@ -51,6 +51,7 @@ fn memory(time: u64) -> PersistedState {
         would_earn_own: Price(12),
         would_wake: 5,
         prices: None,
+        pools: vec![ramslice_policy::PoolBook::new(Bytes(1 << 30))],
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ramslice_energy::{Interval, TimeFactor};
-use ramslice_policy::{PolicyConfig, PolicyKind, settings as policies};
+use ramslice_policy::{PolicyConfig, PolicyKind, TakersConfig, settings as policies};
 use ramslice_types::{Bytes, Ratio, parse_bytes};
 use serde::Deserialize;
 use toml::Spanned;
@@ -19,6 +19,7 @@ use crate::mode::DaemonMode;
 use crate::settings_cold::RawCold;
 use crate::settings_files::{SettingsFile, merged_text, read_files};
 use crate::settings_schema::{allowed, limits};
+use crate::settings_takers::RawTakers;
 use crate::worth_plan::{PowerSettings, WorthPlan};
 
 pub use crate::settings_cold::ColdSettings;
@@ -164,6 +165,8 @@ pub struct DaemonSettings {
     pub pressure: PressureSettings,
     /// What moves by itself to memory for what is rarely used, and back.
     pub cold: ColdSettings,
+    /// Who gets emptied memory.
+    pub takers: TakersConfig,
     /// The state is saved at least this often.
     pub save: Duration,
     /// The largest share of one CPU for reading pages on a stock kernel.
@@ -204,6 +207,8 @@ struct RawSettings {
     pressure: RawPressure,
     #[serde(default)]
     cold: RawCold,
+    #[serde(default)]
+    takers: RawTakers,
     #[serde(default)]
     state: RawState,
     #[serde(default)]
@@ -426,6 +431,7 @@ impl DaemonSettings {
         let save = checks.number("state.save_seconds", raw.state.save_seconds, 300.0);
         let look_share = checks.number("stock.look_share", raw.stock.look_share, 0.002);
         let cold = raw.cold.check(&mut checks);
+        let takers = raw.takers.check(&mut checks);
         let worth = worth(&raw.energy, &mut checks);
         let listen = listen(raw.metrics.listen.as_ref(), &mut checks);
         let Some(worth) = worth.filter(|_| checks.faults.is_empty()) else {
@@ -447,6 +453,7 @@ impl DaemonSettings {
                 pause: Duration::from_secs_f64(pause),
             },
             cold,
+            takers,
             save: Duration::from_secs_f64(save),
             look_share,
             on_stop: raw.stop.slices,

@@ -3,7 +3,7 @@
 use ramslice_policy::settings;
 
 /// Numbers: the smallest, the largest, and whether they must be whole.
-const NUMBERS: [(&str, f64, f64, bool); 10] = [
+const NUMBERS: [(&str, f64, f64, bool); 16] = [
     ("period_seconds", 0.05, 3600.0, false),
     ("requests.deadline_seconds", 0.1, 60.0, false),
     ("requests.max_slices", 1.0, 1_048_576.0, true),
@@ -12,6 +12,12 @@ const NUMBERS: [(&str, f64, f64, bool); 10] = [
     ("pressure.pause_seconds", 0.0, 86_400.0, false),
     ("cold.in_use", 0.01, 1.0, false),
     ("cold.cpu_share", 0.001, 1.0, false),
+    ("takers.sleep", 0.0, 1e9, false),
+    ("takers.host", 0.0, 1e9, false),
+    ("takers.huge", 0.0, 1e9, false),
+    ("takers.buffers", 0.0, 1e9, false),
+    ("takers.huge_count", 0.0, 1_048_576.0, true),
+    ("takers.settle_seconds", 0.0, 86_400.0, false),
     ("state.save_seconds", 0.0, 86_400.0, false),
     ("stock.look_share", 0.0001, 0.5, false),
 ];
@@ -31,7 +37,8 @@ pub(crate) fn allowed(name: &str) -> Option<String> {
     let words = match name {
         "mode" => "\"observe\", \"on\" or \"off\"",
         "backend" => "\"auto\", \"kernel\" or \"stock\"",
-        "energy" | "requests" | "pressure" | "cold" | "state" | "stock" | "stop" | "metrics" => {
+        "energy" | "requests" | "pressure" | "cold" | "takers" | "state" | "stock" | "stop"
+        | "metrics" => {
             return Some(format!("a table, which begins with [{name}]"));
         }
         "energy.profile" => {
@@ -46,6 +53,7 @@ pub(crate) fn allowed(name: &str) -> Option<String> {
         "cold.idle" => "a time of at least 100ms, as in \"30s\" or \"2min\"",
         "cold.rate" => "a size of at least 4KiB, for each second, as in \"16MiB\"",
         "cold.except" => "paths of control groups, as in [\"/system.slice/a.service\"]",
+        "takers.huge_size" => "a size of a page that the kernel has, as in \"1GiB\" or \"2MiB\"",
         "stop.slices" => "\"auto\", \"leave\" or \"wake\"",
         "metrics.listen" => "an address and a port, as in \"127.0.0.1:9750\", or \"off\"",
         _ => return settings::allowed(name),

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::cache_watch::{PageCacheStatus, WatermarkStatus};
 use crate::cold_automatic::ColdStatus;
 use crate::energy_ledger::EarnedJoules;
+use crate::memory_takers::TakersStatus;
 use crate::mode::DaemonMode;
 use crate::persisted_state;
 use crate::worth_plan::GivenBack;
@@ -64,6 +65,8 @@ pub struct DaemonStatus {
     pub cold: ColdStatus,
     /// How often the page cache had what was looked up.
     pub page_cache: PageCacheStatus,
+    /// Who has emptied memory, and who gets it.
+    pub takers: TakersStatus,
     /// Mode on: what was earned. Absent if this machine's seconds are not real ones.
     pub earned: Option<EarnedJoules>,
     /// Modes on and observe: the most that the governor can have lost, or would have put at risk,

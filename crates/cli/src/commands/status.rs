@@ -1,6 +1,7 @@
 //! `ramslice status`: the machine on one screen.
 
 use std::io::Write;
+use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::Result;
@@ -11,8 +12,9 @@ use ramslice_types::{
 use serde::Serialize;
 
 use crate::context::{CommandContext, write_json};
+use crate::daemon_takers::{DaemonTakers, STATUS};
 use crate::exit::ExitStatus;
-use crate::render::{ColumnAlign, OutputStyle, ScreenCell, TextTable, bar, legend};
+use crate::render::{ColumnAlign, OutputStyle, ScreenCell, TextTable, bar, fill, legend};
 use crate::request_report::resolve;
 
 const HELP: &str = "\
@@ -116,6 +118,9 @@ struct MemoryTakers {
     buffers: Option<BufferBooks>,
     /// The pools of huge pages that are not empty.
     huge_pages: Vec<HugeTaker>,
+    /// What ramsliced decides; absent while it does not run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    daemon: Option<DaemonTakers>,
 }
 
 #[derive(Debug, Serialize)]
@@ -139,6 +144,7 @@ impl MemoryTakers {
                     unused: pool.unused(),
                 })
                 .collect(),
+            daemon: DaemonTakers::read(Path::new(STATUS)),
         })
     }
 
@@ -212,6 +218,10 @@ pub fn run(args: &StatusArgs, context: &CommandContext, out: &mut dyn Write) -> 
     }
     for line in takers.iter().filter_map(MemoryTakers::line) {
         writeln!(out, "{line}")?;
+    }
+    let daemon = takers.as_ref().and_then(|takers| takers.daemon.as_ref());
+    for words in daemon.into_iter().filter_map(DaemonTakers::words) {
+        writeln!(out, "{}", fill(&words, usize::from(screen.width).clamp(20, 100), 2))?;
     }
     writeln!(out)?;
     zone_table(&machine).write(out, screen)?;
@@ -345,6 +355,7 @@ mod tests {
                 last_refusal: Reason::OverLimit,
             }),
             huge_pages: vec![HugeTaker { page_bytes: Bytes(1 << 30), total: 4, unused: 1 }],
+            daemon: None,
         };
         assert_eq!(
             takers.line().unwrap(),
@@ -357,7 +368,7 @@ mod tests {
     fn without_any_there_is_no_line() {
         let none =
             BufferBooks { nr: 0, bytes: Bytes(0), nr_refused: 0, last_refusal: Reason::None };
-        let takers = MemoryTakers { buffers: Some(none), huge_pages: Vec::new() };
+        let takers = MemoryTakers { buffers: Some(none), huge_pages: Vec::new(), daemon: None };
         assert_eq!(takers.line(), None);
     }
 }

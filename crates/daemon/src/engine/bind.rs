@@ -72,6 +72,9 @@ impl DecisionEngine {
         }
         let saved = self.saved.take();
         if let Some(saved) = &saved {
+            if saved.boot == self.host.boot {
+                self.takers.restore(saved.pools.clone());
+            }
             let fits = self.bound_machine.as_ref().is_some_and(|bound| bound.basis == saved.basis);
             if !fits {
                 info!(
@@ -230,6 +233,9 @@ impl DecisionEngine {
                 bound.ledgers.pause();
             }
         }
+        if mode != was || self.settings.takers != before.takers {
+            self.takers.settings_changed(mode != was);
+        }
         self.rebind();
     }
 
@@ -304,6 +310,7 @@ impl DecisionEngine {
             work: self.work,
             would_wake: self.would_wake,
             prices: self.prices.persisted(),
+            pools: self.takers.books(),
         })
     }
 }

@@ -213,7 +213,7 @@ impl DecisionEngine {
         &mut self.prices
     }
 
-    fn count(&mut self, op: RequestOp, outcome: &RequestOutcome) {
+    pub(super) fn count(&mut self, op: RequestOp, outcome: &RequestOutcome) {
         let done = u64::from(outcome.slices_done);
         if op.wakes() {
             self.work.woken_slices += done;

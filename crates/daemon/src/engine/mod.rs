@@ -7,6 +7,7 @@ mod decide;
 mod pressure;
 mod slice_size;
 mod status;
+mod takers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ use crate::price_watch::PriceWatch;
 use crate::settings::DaemonSettings;
 use crate::status::ZoneStatus;
 use crate::wake_attribution::{WakeReason, ZoneBaseline};
+
+use self::takers::MemoryTakers;
 
 /// On a stock kernel a request switches one slice off and gives up after this: the next step and
 /// pressure wait for it.
@@ -127,6 +130,7 @@ pub struct DecisionEngine {
     failures: FailureReasons,
     decisions: Vec<ZoneDecision>,
     backend_kind: Option<&'static str>,
+    takers: MemoryTakers,
     /// Why slices are not as large as what the hardware switches.
     size_refused: Option<String>,
     error: Option<String>,
@@ -174,6 +178,7 @@ impl DecisionEngine {
             failures: FailureReasons::default(),
             decisions: Vec::new(),
             backend_kind: None,
+            takers: MemoryTakers::default(),
             size_refused: None,
             error: None,
             time,
@@ -216,6 +221,7 @@ impl DecisionEngine {
             self.decide(backend, &look, index, until);
         }
         self.snapshot_after = None;
+        self.share_memory(backend, &look);
         if self.has_acted() {
             self.read_after_requests(backend, &mut look);
         }
@@ -227,6 +233,7 @@ impl DecisionEngine {
         self.offline_slices.clear();
         self.offline_slices.extend(off.map(|slice| slice.id));
         self.simulated_offline = backend.simulated_offline();
+        self.report_takers(backend, &look);
         self.finish_step(&look);
         Ok(())
     }
@@ -248,6 +255,7 @@ impl DecisionEngine {
             zone_state.woken_by_restart = 0;
         }
         self.offline_slices.clear();
+        self.watch_takers(backend, &look);
         self.finish_step(&look);
         Ok(())
     }
@@ -323,7 +331,8 @@ impl DecisionEngine {
 
     /// Whether the last step sent requests.
     pub fn has_acted(&self) -> bool {
-        self.decisions.iter().any(|done| !done.zone.requests.is_empty())
+        let requested = self.decisions.iter().any(|done| !done.zone.requests.is_empty());
+        requested || self.takers.has_acted
     }
 
     /// The machine cannot be read.
@@ -529,6 +538,8 @@ mod price_tests;
 mod slice_size_tests;
 #[cfg(test)]
 mod stock_tests;
+#[cfg(test)]
+mod takers_tests;
 #[cfg(test)]
 mod test_machine;
 #[cfg(test)]

@@ -23,6 +23,7 @@ impl DecisionEngine {
             return;
         }
         self.paused_until = Some(now + self.settings.pressure.pause);
+        self.takers.is_short = true;
         self.metrics.set_paused(true);
         let Some(backend) = backend.filter(|_| !self.offline_slices.is_empty()) else {
             debug!("tasks waited for memory");

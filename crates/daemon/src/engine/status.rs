@@ -139,6 +139,7 @@ impl DecisionEngine {
             prices: self.prices.status(),
             cold: ColdStatus::off("cold.automatic is false"),
             page_cache: self.cache.status().clone(),
+            takers: self.takers.status().clone(),
             earned,
             loss_cap_joules: self.loss_cap_joules(),
             would_earn,

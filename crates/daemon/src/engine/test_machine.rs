@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use ramslice_backend::WhatIfBackend;
 use ramslice_sim::{MemoryChange, OwnerClass, OwnerId, SimBackend, SimConfig};
 use ramslice_types::{
-    Backend, BackendError, BackendErrorKind, BackendInfo, Bytes, ContentsDetail, Price,
-    PriceParameter, Reason, Request, RequestOutcome, SliceContents, SliceId, SliceSnapshot,
-    SliceState, Zone,
+    Backend, BackendError, BackendErrorKind, BackendInfo, BufferBooks, Bytes, ContentsDetail,
+    HugePagePool, Price, PriceParameter, Reason, Request, RequestOutcome, SliceContents, SliceId,
+    SliceSnapshot, SliceState, Zone,
 };
 
 use super::DecisionEngine;
@@ -57,6 +57,10 @@ pub(super) struct SimulatedMachine {
     pub(super) driver: Mutex<Option<&'static str>>,
     /// Next to nothing is free, for who looks at zones.
     pub(super) short: Mutex<bool>,
+    /// Its pool of huge pages, if it has one, and how many pages it makes at most.
+    pub(super) pool: Mutex<Option<(HugePagePool, u64)>>,
+    /// Buffers that it refused.
+    pub(super) buffers: Mutex<Option<BufferBooks>>,
 }
 
 impl TestMachine {
@@ -106,6 +110,8 @@ impl SimulatedMachine {
             dearer: Mutex::new(1.0),
             driver: Mutex::default(),
             short: Mutex::default(),
+            pool: Mutex::default(),
+            buffers: Mutex::default(),
         }
     }
 
@@ -201,6 +207,32 @@ impl Backend for SimulatedMachine {
         outcome.slices_failed += failing.len() as u32;
         self.failed.lock().unwrap().extend(failing);
         Ok(outcome)
+    }
+
+    fn huge_page_pools(&self) -> Result<Vec<HugePagePool>, BackendError> {
+        Ok(self.pool.lock().unwrap().iter().map(|(pool, _)| *pool).collect())
+    }
+
+    /// As the kernel does: no page goes that is in use, and what is no longer in the pool and in
+    /// use counts as lent.
+    fn resize_huge_page_pool(&self, _page: Bytes, pages: u64) -> Result<u64, BackendError> {
+        let mut pool = self.pool.lock().unwrap();
+        let (pool, most) = pool.as_mut().expect("a test that resizes has one");
+        let in_use = pool.total - pool.free;
+        let total = pages.min(*most).max(in_use + pool.reserved);
+        (pool.total, pool.free) = (total, total - in_use);
+        pool.surplus = total.saturating_sub(pages);
+        self.sim.apply(MemoryChange::Level {
+            owner: OwnerId(77),
+            class: OwnerClass::Unmovable,
+            maps: 0,
+            pages: total * pool.page.0 / 4096,
+        });
+        Ok(total)
+    }
+
+    fn buffer_books(&self) -> Result<Option<BufferBooks>, BackendError> {
+        Ok(*self.buffers.lock().unwrap())
     }
 
     fn wait_event(&self, timeout: Duration) -> Result<Option<u64>, BackendError> {

@@ -4,6 +4,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use ramslice_types::{BackendErrorKind, Reason, RequestOp, SliceId};
 
+use super::taker_metrics::CAUSES;
 use super::{DaemonMetrics, MetricLabels, kind};
 use crate::cold_automatic::ColdWord;
 use crate::mode::DaemonMode;
@@ -50,6 +51,10 @@ impl DaemonMetrics {
             }
             for cause in WakeReason::ALL {
                 at_zero(&self.woken_slices, &[mode, ("cause", cause.name())]);
+            }
+            at_zero(&self.takers.made_pages, &[mode]);
+            for cause in CAUSES {
+                at_zero(&self.takers.given_back_pages, &[mode, ("cause", cause)]);
             }
             for op in OPS {
                 for result in RESULTS {

@@ -8,7 +8,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::{
-    CacheMetrics, ColdMetrics, DaemonMetrics, FloatGauge, ReportedMemory, seconds, tenths,
+    CacheMetrics, ColdMetrics, DaemonMetrics, FloatGauge, ReportedMemory, TakerMetrics, seconds,
+    tenths,
 };
 
 impl DaemonMetrics {
@@ -267,6 +268,31 @@ impl DaemonMetrics {
                     "cache_watermark_moves",
                     "How often these watermarks were raised or lowered, with the reason: \
                      below-target or kept-target"
+                ),
+            },
+            takers: TakerMetrics {
+                bytes: metric!(
+                    "taker",
+                    "Emptied memory by taker: sleep, host, huge, buffers, or nothing (off without \
+                     a driver); in mode observe as it would be",
+                    Family::default(),
+                    Unit::Bytes
+                ),
+                value: metric!(
+                    "taker_value",
+                    "What a GiB is worth to each taker, as set, relative to the others"
+                ),
+                made_bytes: metric!(
+                    "huge_made",
+                    "Huge pages in the pool that the daemon made, in use or not",
+                    Gauge::default(),
+                    Unit::Bytes
+                ),
+                made_pages: metric!("huge_made_pages", "Huge pages that the daemon made"),
+                given_back_pages: metric!(
+                    "huge_given_back_pages",
+                    "Huge pages that it gave back, by cause: dearer-use, not-wanted, pressure or \
+                     buffer"
                 ),
             },
             is_paused: metric!(

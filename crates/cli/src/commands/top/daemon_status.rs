@@ -10,10 +10,10 @@ use ramslice_energy::{Interval, range};
 use ramslice_types::{Bytes, Joules};
 use serde::{Deserialize, Serialize};
 
+use crate::daemon_takers::DaemonTakers;
+pub(super) use crate::daemon_takers::STATUS;
 use crate::render::short_time;
 
-/// Where the daemon writes it.
-pub(super) const STATUS: &str = "/run/ramslice/status.json";
 /// The format that is read here.
 const SCHEMA_VERSION: u32 = 1;
 /// How late the daemon may be before what it said counts as old.
@@ -77,6 +77,9 @@ pub(super) struct DaemonStatusFile {
     /// What moves by itself to cold nodes; older daemons have none.
     #[serde(default)]
     cold: Option<ColdSummary>,
+    /// Who has emptied memory; older daemons do not say.
+    #[serde(default)]
+    takers: Option<DaemonTakers>,
 }
 
 /// What moves by itself to cold nodes.
@@ -330,6 +333,7 @@ impl DaemonStatusFile {
             words.push(format!("{may} {} at most", range(Interval::exactly(Joules(cap)))));
         }
         words.extend(self.cold.as_ref().and_then(ColdSummary::words));
+        words.extend(self.takers.as_ref().and_then(DaemonTakers::words));
         words
     }
 }
