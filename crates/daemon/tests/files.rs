@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use ramslice_policy::DemandForecast;
+use ramslice_policy::{DemandForecast, OfflineTaker, PoolAction, TakerReason};
 use ramslice_sim::{SimBackend, SimConfig};
 use ramslice_types::{
     BackendError, BackendErrorKind, Bytes, Pages, Reason, RequestOp, RequestOutcome, SliceId,
@@ -95,6 +95,15 @@ fn counted(metrics: &DaemonMetrics) {
             }
         }
         metrics.moved(mode, RequestOp::Compact, &all, Pages(2));
+        metrics.changed_pool(mode, PoolAction::Make(1), TakerReason::HugeIsDearest, 1);
+        for why in [
+            TakerReason::OfflineIsDearer(OfflineTaker::Sleep),
+            TakerReason::NoLongerWanted,
+            TakerReason::TasksWait,
+            TakerReason::BuffersRefused(1),
+        ] {
+            metrics.changed_pool(mode, PoolAction::GiveBack(1), why, 1);
+        }
     }
     metrics.failed(Reason::ALL.iter().chain(&[Reason::None]).map(|&reason| (reason, 1)));
     for kind in KINDS {
@@ -233,6 +242,19 @@ fn the_unit_is_not_started_again_with_settings_that_are_wrong() {
     let unit = fs::read_to_string(packaging("systemd/ramsliced.service")).unwrap();
     let word = format!("RestartPreventExitStatus={}", ended.status.code().unwrap());
     assert!(unit.lines().any(|line| line == word), "{word}");
+}
+
+#[test]
+fn the_unit_may_write_what_the_daemon_writes() {
+    let text = fs::read_to_string(packaging("systemd/ramsliced.service")).unwrap();
+    let paths: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("ReadWritePaths="))
+        .flat_map(str::split_whitespace)
+        .collect();
+    for path in ["kernel/mm/hugepages", "kernel/mm/ramslice/slice_bytes", "kernel/mm/damon"] {
+        assert!(paths.contains(&format!("-/sys/{path}").as_str()), "{path}: {paths:?}");
+    }
 }
 
 #[test]

@@ -285,7 +285,7 @@ impl PoolBook {
     }
 
     /// An action was carried out: the pool is now like that. `refused` if pages could not be made,
-    /// other than for want of time.
+    /// and more time would not help.
     pub fn finished(
         &mut self,
         action: PoolAction,

@@ -175,9 +175,10 @@ impl DecisionEngine {
                 return format!("{}, but the pool could not be changed: {error}", decision.why);
             }
         };
-        let is_refused = made.refusal.is_some() && !made.is_late;
-        book.finished(action, &pool, is_refused, self.time, settle);
         let done = pool.size().abs_diff(before.size());
+        // Where all of the time made no page, the next look would do no better
+        let is_refused = made.refusal.is_some() && (!made.is_late || done == 0);
+        book.finished(action, &pool, is_refused, self.time, settle);
         let imagined = backend.simulated_offline().is_some();
         let words = words(action, done, wanted, page, imagined);
         let rest = made.refusal.map_or_else(String::new, |why| format!("; the rest not: {why}"));

@@ -75,6 +75,23 @@ fn what_was_made_is_given_back_when_sleep_is_worth_more_but_nothing_in_use() {
 }
 
 #[test]
+fn memory_that_the_host_has_is_dearer_than_huge_pages_unless_the_settings_say_otherwise() {
+    let machine = machine(0, 0);
+    *machine.driver.lock().unwrap() = Some("report");
+    let mut engine = engine_of(wants("on", "huge_count = 2"), None);
+    let now = steps(&mut engine, &machine, 1_000_000, 3);
+    let said = status(&engine);
+    assert_eq!(
+        (pool_of(&machine), said.why.as_str()),
+        (pool(0, 0), "memory that the host has is worth more")
+    );
+    assert_eq!((said.by_value[0].taker, said.by_value[0].value), ("host", 140.0));
+    engine.set_settings(wants("on", "huge_count = 2\nhuge = 200"));
+    steps(&mut engine, &machine, now, 1);
+    assert_eq!(pool_of(&machine), pool(2, 0));
+}
+
+#[test]
 fn values_that_are_not_set_change_nothing() {
     let machine = machine(2, 0);
     let mut engine = engine_of(wants("on", ""), None);
