@@ -29,6 +29,7 @@ policy = "{policy}"
 costs = "predicted"
 [periodic]
 period_seconds = 1.0
+budget_100cycles = {budget}
 [energy]
 granularity = "{unit}"
 time_factor = "12..18"
@@ -55,10 +56,18 @@ class Daemon:
         self.process = None
 
     def configure(self, mode="observe", policy="governor", stop="leave", stall=0, period=0.5,
-                  unit="slice"):
+                  unit="slice", budget=8_000_000, more=""):
+        """Writes its settings; `budget` is of policy periodic, `more` are further tables."""
         text = SETTINGS.format(mode=mode, policy=policy, stop=stop, stall=stall, period=period,
-                               unit=unit)
-        (self.folder / "c.toml").write_text(text)
+                               unit=unit, budget=budget)
+        (self.folder / "c.toml").write_text(text + more)
+
+    def reload(self, **settings):
+        """Has it take up other settings."""
+        self.configure(**settings)
+        before = self.log().count("the settings were read again")
+        self.process.send_signal(signal.SIGHUP)
+        self.until(lambda: self.log().count("the settings were read again") > before)
 
     def start(self):
         words = [
