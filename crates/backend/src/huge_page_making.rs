@@ -21,6 +21,8 @@ pub struct HugePageRange {
     pub price: Price,
     /// What keeps a slice of it on, and which.
     pub blocked: Option<(SliceId, Reason)>,
+    /// A slice of it failed lately, and is left alone by who does not insist.
+    pub failed_lately: bool,
 }
 
 /// Every range of `page` bytes in which memory is whole; where slices are larger than that, each
@@ -55,6 +57,7 @@ fn range(start: u64, slices: &[&Slice]) -> HugePageRange {
         to_empty: Vec::new(),
         price: Price(0),
         blocked: None,
+        failed_lately: false,
     };
     for slice in slices {
         match slice.state {
@@ -70,10 +73,11 @@ fn range(start: u64, slices: &[&Slice]) -> HugePageRange {
                 range.price = Price(range.price.0.saturating_add(price.0));
                 range.to_empty.push(slice.id);
             }
-            // It failed lately, by itself or for another: who asks for a page tries it again
+            // It may well succeed for who asks for a page
             None if !slice.unreclaimable && !slice.unmovable => {
                 range.price = Price(range.price.0.saturating_add(slice.price.0));
                 range.to_empty.push(slice.id);
+                range.failed_lately = true;
             }
             None => range.blocked = Some((slice.id, slice.reason)),
         }
@@ -195,10 +199,11 @@ mod tests {
     fn a_slice_that_failed_lately_is_tried_last() {
         let mut slices: Vec<_> = (0..4).map(|id| slice(id, 64, 10)).collect();
         slices[3] = Slice { backoff: true, price: Price(1_000_000_010), ..slices[3].clone() };
-        let found = page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let found = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
         let starts: Vec<_> = cheapest_first(&found).iter().map(|r| r.start.0 / MIB).collect();
         assert_eq!(starts, [0, 128]);
         assert_eq!(found[1].to_empty, [SliceId(2), SliceId(3)]);
+        assert_eq!((found[0].failed_lately, found[1].failed_lately), (false, true));
     }
 
     #[test]

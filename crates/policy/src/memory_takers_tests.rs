@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 const GIB: Bytes = Bytes(1 << 30);
-const SETTLE: Duration = Duration::from_secs(600);
+const SETTLE: Duration = Duration::from_mins(10);
 
 fn config(sleep: f64, huge: f64, count: u64) -> TakersConfig {
     TakersConfig {

@@ -3,8 +3,14 @@
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::Result;
-use ramslice_backend::{HugePageRange, cheapest_first, huge_page_ranges, make_huge_page};
-use ramslice_types::{Backend, Bytes, CacheChoice, HugePagePool, Price, SliceId, parse_bytes};
+use ramslice_backend::sys::SignalInterrupt;
+use ramslice_backend::{
+    HugePageRange, cheapest_first, huge_page_ranges, make_huge_page, write_out_file_systems,
+};
+use ramslice_types::{
+    Backend, BackendError, Bytes, CacheChoice, HugePagePool, Price, Reason, Request, RequestOp,
+    RequestOutcome, SliceId, parse_bytes,
+};
 use serde::Serialize;
 
 use crate::context::{CommandContext, write_json};
@@ -13,6 +19,9 @@ use crate::interrupt::interruptible;
 use crate::render::{ColumnAlign, TextTable};
 use crate::stderr;
 
+/// Times that a slice is tried from which pages did not move.
+const TRIES: u32 = 3;
+
 const HELP: &str = "\
 Huge pages of 1 GiB are hard to have once a machine has run for a while: a few pages in use in \
 each range keep the kernel from making one. This empties whole ranges, cheapest first, and has the \
@@ -20,7 +29,8 @@ kernel make pages of them for its pool (hugetlb), from which databases and virtu
 them.
 
 Without an option it says what the pools have and what could be had. A range is emptied whole or \
-not at all: if one of its slices cannot be, the others come back, and the next range is tried.
+not at all: if one of its slices cannot be, the others come back, and the next range is tried. What
+file systems hold until it is written is written.
 
 Examples:
   ramslice huge                            pools, what could be had, what stands in the way
@@ -273,7 +283,7 @@ fn get(
                     range,
                     args.cache,
                     &|| interrupt.requested(),
-                    &mut |request| backend.request(request),
+                    &mut |request| insist(backend, request, interrupt),
                 )?;
                 got += u64::from(refused.is_none());
                 outcomes.push(outcome(range, refused));
@@ -308,6 +318,30 @@ fn outcome(range: &HugePageRange, refused: Option<String>) -> RangeOutcome {
         emptied_slices: range.to_empty.len(),
         price_100cycles: range.price,
         refused,
+    }
+}
+
+/// Sends a request; one that empties a slice in several tries, if need be.
+///
+/// A file system holds on to its own blocks in page cache until they are written: between two tries
+/// they are.
+fn insist(
+    backend: &dyn Backend,
+    request: &Request,
+    interrupt: &SignalInterrupt,
+) -> Result<RequestOutcome, BackendError> {
+    let request = Request { ignore_backoff: true, ..request.clone() };
+    let mut tries_left = TRIES;
+    loop {
+        tries_left -= 1;
+        let outcome = backend.request(&request)?;
+        let may_pass = matches!(request.op, RequestOp::Offline(_))
+            && outcome.slices_done == 0
+            && matches!(outcome.reason, Reason::Migration | Reason::Writeback);
+        if !may_pass || tries_left == 0 || interrupt.requested() {
+            return Ok(outcome);
+        }
+        write_out_file_systems();
     }
 }
 

@@ -207,7 +207,7 @@ impl DecisionEngine {
         let needed = page.pages(look.info.page_bytes);
         let (mut made, mut refused, mut result) = (0, 0, MadePages::default());
         result.refusal = Some(no_range(page, &ranges));
-        for range in cheapest_first(&ranges) {
+        for range in cheapest_first(&ranges).into_iter().filter(|range| !range.failed_lately) {
             if made == count || refused == MOST_REFUSED {
                 break;
             }
