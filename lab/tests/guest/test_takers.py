@@ -17,6 +17,7 @@ GIB = 1 << 30
 POOL = Path("/sys/kernel/mm/hugepages/hugepages-1048576kB")
 # Where `ramslice status` looks for the daemon's file
 STATUS = Path("/run/ramslice/status.json")
+BALLOON = "-device virtio-balloon-pci,free-page-reporting=on"
 MAP_HUGETLB, MAP_HUGE_1GB = 0x40000, 30 << 26
 
 
@@ -39,7 +40,7 @@ def use_page(value):
 
 
 # Kernel pages together, so that several ranges of 1 GiB have none
-@vm(mem="6G", append="ramslice=64M ramslice_placement=packed", qemu=("-cpu max",))
+@vm(mem="6G", append="ramslice=64M ramslice_placement=packed", qemu=("-cpu max", BALLOON))
 class Takers(DaemonTest):
     def setUp(self):
         super().setUp()
@@ -102,6 +103,21 @@ class Takers(DaemonTest):
         name = 'ramslice_huge_given_back_pages_total{mode="on",cause="dearer-use"}'
         self.assertEqual(metrics[name], 1)
         harness.check_violations()
+
+    def test_what_the_host_has_is_dearer_unless_the_settings_say_otherwise(self):
+        subprocess.run(["modprobe", "ramslice_report"], check=True)
+        self.addCleanup(subprocess.run, ["modprobe", "-r", "ramslice_report"], check=True)
+        self.leave_nothing()
+        self.configure(huge_count=1)
+        self.daemon.start()
+        self.daemon.until(lambda: "the host has is worth more" in self.said().get("why", ""))
+        self.daemon.until(lambda: self.off() > 24)
+        self.daemon.until(lambda: self.said()["by_value"][1]["bytes"] > 0)
+        self.assertEqual((pool(), self.said()["by_value"][1]["taker"]), (0, "host"))
+        self.configure(reload=True, huge_count=1, huge=200)
+        self.daemon.until(lambda: pool() == 1)
+        self.configure(reload=True, huge_count=1)
+        self.daemon.until(lambda: pool() == 0)
 
     def test_observe_changes_nothing_and_says_what_it_would_make(self):
         before = self.tried()

@@ -416,6 +416,25 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn who_has_emptied_memory_is_a_sentence_where_huge_pages_are_wanted() {
+        let details = |huge: &str| {
+            let takers = format!(
+                r#"{{"by_value": [{{"taker": "huge", "value": 10, "bytes": 1073741824}}],
+                    "huge": {huge}, "why": "huge pages are worth most"}}"#
+            );
+            status(false, |status| status.takers = serde_json::from_str(&takers).unwrap()).details
+        };
+        let huge = r#"{"page_bytes": 1073741824, "wanted_pages": 2, "total_pages": 1,
+                       "unused_pages": 1, "made_pages": 1}"#;
+        assert_eq!(
+            details(huge).last().unwrap(),
+            "emptied memory, dearest first: huge 10 (1 GiB); huge pages of 1 GiB: 1 of 2 wanted, 1 \
+             unused, 1 made; huge pages are worth most"
+        );
+        assert_eq!(details("null"), status(false, |_| ()).details);
+    }
+
+    #[test]
     fn watermarks_that_follow_the_hit_ratio_have_their_reason() {
         let words = status(false, |status| {
             status.zones[1].watermarks = Some(ZoneWatermarks {
