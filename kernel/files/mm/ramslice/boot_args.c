@@ -8,8 +8,16 @@
 #include <linux/string.h>
 #include "boot_args.h"
 
-/* A size as memparse() takes it, but one that does not fit is an error. */
-static int ramslice_parse_size(const char *arg, u64 *bytes)
+/**
+ * ramslice_parse_bytes - parse a number of bytes
+ * @arg: a number, with a suffix K to E or without
+ * @bytes: set to it
+ *
+ * As memparse(), but what does not fit is an error.
+ *
+ * Return: 0; -EINVAL if it is none; -ERANGE if it does not fit.
+ */
+int ramslice_parse_bytes(const char *arg, u64 *bytes)
 {
 	static const char suffixes[] = "KMGTPE";
 	const char *suffix = NULL;
@@ -36,7 +44,12 @@ static int ramslice_parse_size(const char *arg, u64 *bytes)
 	if (*bytes > U64_MAX >> shift)
 		return -ERANGE;
 	*bytes <<= shift;
-	return *bytes ? 0 : -EINVAL;
+	return 0;
+}
+
+static int ramslice_parse_size(const char *arg, u64 *bytes)
+{
+	return ramslice_parse_bytes(arg, bytes) ?: (*bytes ? 0 : -EINVAL);
 }
 
 /* ways=NUMBER and granularity=SIZE, once each, in any order. */
@@ -86,7 +99,8 @@ static int ramslice_parse_slices(const char *arg, struct ramslice_boot *boot)
 /**
  * ramslice_parse_boot - parse the value of ramslice= on the command line
  * @arg: off; or on, or the size of a slice with an optional suffix K to E, and
- *	 then nothing or ",ways=NUMBER,granularity=SIZE"
+ *	 then nothing or ",ways=NUMBER,granularity=SIZE"; or "table:" and a list of
+ *	 segments, which is left for ramslice_parse_segments() and has to stay
  * @boot: what is known so far; a value that makes no sense means contiguous
  *	  slices of the default size and does not switch anything on or off
  *
@@ -96,8 +110,14 @@ int ramslice_parse_boot(const char *arg, struct ramslice_boot *boot)
 {
 	int err;
 
+	boot->table = NULL;
 	if (!strcmp(arg, "off")) {
 		boot->off = true;
+		return 0;
+	}
+	if (strstarts(arg, "table:")) {
+		boot->table = arg + strlen("table:");
+		boot->off = false;
 		return 0;
 	}
 	err = ramslice_parse_slices(arg, boot);

@@ -22,11 +22,13 @@ struct ramslice_interleave {
  * @off: ramslice is off
  * @slice_bytes: size of a slice; 0: the default
  * @interleave: as it says, which may be of no use
+ * @table: segments that are slices, as text; NULL: slices are of one size
  */
 struct ramslice_boot {
 	bool off;
 	u64 slice_bytes;
 	struct ramslice_interleave interleave;
+	const char *table;
 };
 
 /**
@@ -39,6 +41,7 @@ struct ramslice_cold_boot {
 	bool strict;
 };
 
+int ramslice_parse_bytes(const char *arg, u64 *bytes);
 int ramslice_parse_boot(const char *arg, struct ramslice_boot *boot);
 int ramslice_parse_cold(const char *arg, struct ramslice_cold_boot *cold);
 

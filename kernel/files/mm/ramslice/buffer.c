@@ -239,9 +239,10 @@ static int ramslice_note_off(struct ramslice_buffer *b, unsigned long pfn)
 	bitmap_free(b->was_off);
 	b->slice_bytes = ramslice_slice_bytes();
 	b->nr_requests = ramslice_nr_requests(pfn);
-	b->first_id = ramslice_first_id_at(pfn);
-	b->nr_ids = ramslice_last_id_at(end - 1) - b->first_id + 1;
-	b->was_off = bitmap_zalloc(b->nr_ids, GFP_KERNEL);
+	b->first_id = ramslice_geom_first_at(&ramslice_geom, pfn);
+	/* None, where a table has a gap */
+	b->nr_ids = ramslice_geom_end_at(&ramslice_geom, end - 1) - b->first_id;
+	b->was_off = bitmap_zalloc(max(b->nr_ids, 1U), GFP_KERNEL);
 	if (!b->was_off)
 		return -ENOMEM;
 	for_each_slice_touching(id, pfn, end) {

@@ -12,6 +12,7 @@
 #include "internal.h"
 #include "boot_args.h"
 #include "request.h"
+#include "segments.h"
 
 /* Sizes of the structures' first version: no caller may pass less. */
 #define INFO_SIZE_V1		112
@@ -86,6 +87,8 @@ static long ramslice_ioc_info(void __user *arg)
 	info.slice_bytes = ramslice_slice_bytes();
 	info.interleave_ways = ramslice_interleave_now().ways;
 	info.granularity_bytes = ramslice_interleave_now().granularity_bytes;
+	if (ramslice_geom.table)
+		info.nr_segments = ramslice_geom.table->nr;
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
 		info.nr_slices += rz->nr_slices;
 		info.managed_pages += zone_managed_pages(rz->zone);
@@ -442,6 +445,8 @@ static long ramslice_ioctl(struct file *file, unsigned int cmd,
 		return ramslice_ioc_snapshot(uarg);
 	case RAMSLICE_IOC_PAGES:
 		return ramslice_ioc_pages(uarg);
+	case RAMSLICE_IOC_SEGMENTS:
+		return ramslice_ioc_segments(uarg);
 	default:
 		return -ENOTTY;
 	}

@@ -10,6 +10,7 @@
 #include "internal.h"
 #include "boot_args.h"
 #include "place.h"
+#include "segments.h"
 
 static struct ramslice_boot ramslice_boot_args __initdata = {
 	.off = !IS_ENABLED(CONFIG_RAMSLICE_DEFAULT_ON),
@@ -19,7 +20,8 @@ DEFINE_STATIC_KEY_FALSE(ramslice_key);
 
 /*
  * ramslice=off, ramslice=on, or the size of a slice: ramslice=64M; with the last
- * two, how slices are interleaved: ramslice=64M,ways=2,granularity=4M
+ * two, how slices are interleaved: ramslice=64M,ways=2,granularity=4M; or slices
+ * of unequal sizes: ramslice=table:64M@128M,192M@192M
  */
 static int __init ramslice_parse_param(char *arg)
 {
@@ -29,7 +31,7 @@ static int __init ramslice_parse_param(char *arg)
 		return -EINVAL;
 	err = ramslice_parse_boot(arg, &ramslice_boot_args);
 	if (err)
-		pr_warn("\"%s\" on the command line is neither off, on, nor a size, nor one of the last two with ,ways=NUMBER,granularity=SIZE\n",
+		pr_warn("\"%s\" on the command line is neither off, on, nor a size, nor one of the last two with ,ways=NUMBER,granularity=SIZE, nor table: with SIZE@START,...\n",
 			arg);
 	return err;
 }
@@ -39,7 +41,9 @@ static int __init ramslice_init(void)
 {
 	int err;
 
-	if (ramslice_boot_args.off)
+	/* What is switched off must be what the hardware switches, or nothing */
+	if (ramslice_boot_args.off ||
+	    ramslice_segments_init(&ramslice_boot_args))
 		return ramslice_sysfs_init();
 
 	/* No memory comes or goes until its notifier is there */
@@ -68,6 +72,10 @@ static int __init ramslice_init(void)
 		err = ramslice_chardev_init();
 	if (err)
 		pr_err("not available: %d\n", err);
+	else if (ramslice_geom.table)
+		pr_info("%u zones, %u slices by a table, the largest of %llu MiB\n",
+			ramslice_nr_zones(), ramslice_geom.table->nr,
+			ramslice_slice_bytes() >> 20);
 	else if (ramslice_interleave_now().ways > 1)
 		pr_info("%u zones, slices of %llu MiB, interleaved %u ways by %llu KiB\n",
 			ramslice_nr_zones(), ramslice_slice_bytes() >> 20,

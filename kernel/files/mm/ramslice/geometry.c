@@ -10,6 +10,7 @@
 #include <linux/sizes.h>
 #include "internal.h"
 #include "boot_args.h"
+#include "segments.h"
 #include "cold.h"
 #include "request.h"
 #include "place.h"
@@ -34,6 +35,7 @@ unsigned long *ramslice_sets[RAMSLICE_NR_SETS];
 static struct ramslice_zone *ramslice_zones[MAX_NUMNODES][MAX_NR_ZONES];
 static bool ramslice_classified;
 
+/* Of slices by a table, the largest. */
 u64 ramslice_slice_bytes(void)
 {
 	return (u64)ramslice_geom.nr_blocks << (pageblock_order + PAGE_SHIFT);
@@ -51,7 +53,7 @@ struct ramslice_interleave ramslice_interleave_now(void)
 	return (struct ramslice_interleave) {
 		.ways = ramslice_geom_ways(&ramslice_geom),
 		.granularity_bytes =
-			(u64)ramslice_geom_run_blocks(&ramslice_geom) <<
+			(u64)ramslice_geom_granule_blocks(&ramslice_geom) <<
 			(pageblock_order + PAGE_SHIFT),
 	};
 }
@@ -253,21 +255,29 @@ int ramslice_update_slice(u32 id)
 	return 0;
 }
 
+static u32 ramslice_count_ids(bool spare)
+{
+	unsigned long nr;
+
+	if (ramslice_geom.table)
+		return ramslice_geom.table->nr;
+	nr = DIV_ROUND_UP(max_pfn, ramslice_group_bytes() >> PAGE_SHIFT);
+	if (spare)
+		nr += nr / 4;
+	return min_t(unsigned long, nr << ramslice_geom.ways_shift,
+		     RAMSLICE_MAX_IDS);
+}
+
 /*
  * Makes the table for the geometry; NULL if there is no memory for it. With
  * @spare, so much longer that not every block that is added makes it too short.
  */
 static struct ramslice_slice *ramslice_make_table(u32 *nr_ids, bool spare)
 {
-	unsigned long nr = DIV_ROUND_UP(max_pfn,
-					ramslice_group_bytes() >> PAGE_SHIFT);
 	struct ramslice_slice *table;
 	u32 id;
 
-	if (spare)
-		nr += nr / 4;
-	*nr_ids = min_t(unsigned long, nr << ramslice_geom.ways_shift,
-			RAMSLICE_MAX_IDS);
+	*nr_ids = ramslice_count_ids(spare);
 	/* At least one slot, so that NULL means "none yet" */
 	table = kvcalloc(max(*nr_ids, 1U), sizeof(*table), GFP_KERNEL);
 	for (id = 0; table && id < *nr_ids; id++) {
@@ -396,7 +406,8 @@ static bool ramslice_all_online(void)
  * Context: Process context; takes ramslice_mutex.
  * Return: 0; -EINVAL if @bytes is no multiple of a pageblock and, where slices
  * take turns, of what each gets at a time, or is larger than memory; -EBUSY while a
- * request runs or a slice is not online; -ENOMEM.
+ * request runs or a slice is not online; -EOPNOTSUPP if slices are what a table
+ * says; -ENOMEM.
  */
 int ramslice_set_slice_bytes(u64 bytes)
 {
@@ -404,6 +415,8 @@ int ramslice_set_slice_bytes(u64 bytes)
 	struct ramslice_geometry geom;
 	int err;
 
+	if (ramslice_geom.table)
+		return -EOPNOTSUPP;
 	/* It stays; where there is none, the granularity does not matter */
 	il = data_race(ramslice_interleave_now());
 	if (ramslice_geom_make(&geom, &il, bytes, max_pfn))
@@ -499,7 +512,8 @@ int __init ramslice_geometry_init(const struct ramslice_boot *boot)
 {
 	int err;
 
-	ramslice_choose_geometry(boot->slice_bytes, &boot->interleave);
+	if (!ramslice_geom.table)
+		ramslice_choose_geometry(boot->slice_bytes, &boot->interleave);
 	mutex_lock(&ramslice_mutex);
 	err = ramslice_rebuild_table(&ramslice_geom, false);
 	mutex_unlock(&ramslice_mutex);

@@ -29,7 +29,7 @@ static int ramslice_update_table(unsigned long pfn, unsigned long end)
 	int err = 0;
 	u32 id;
 
-	if (ramslice_last_id_at(end - 1) >= ramslice_nr_ids)
+	if (ramslice_geom_end_at(&ramslice_geom, end - 1) > ramslice_nr_ids)
 		return ramslice_rebuild_table(&ramslice_geom, true);
 
 	down_write(&ramslice_table_sem);

@@ -2,6 +2,8 @@
 /*
  * Which pageblocks make up which slice. Pure.
  *
+ * Slices are of one size, or a table says where each is (segments.c). If of one:
+ *
  * Memory is divided into groups, of as many slices as there are interleave ways.
  * Within a group, pageblocks go to its slices in turn, a granule at a time. With
  * one way, a group is a slice, and a slice is a single run. Ways and granules are
@@ -15,6 +17,7 @@
 #include "../internal.h"
 #include "internal.h"
 #include "boot_args.h"
+#include "segments.h"
 
 #define RAMSLICE_MAX_WAYS	16
 
@@ -30,6 +33,21 @@ ramslice_geom_group_blocks(const struct ramslice_geometry *geom)
 	return (unsigned long)geom->nr_blocks << geom->ways_shift;
 }
 
+/* Pageblocks of a slice. */
+unsigned int ramslice_geom_nr_blocks(const struct ramslice_geometry *geom,
+				     u32 id)
+{
+	return geom->table ? geom->table->at[id].nr : geom->nr_blocks;
+}
+
+/* Of these, those that follow each other. */
+static unsigned int
+ramslice_geom_run_blocks(const struct ramslice_geometry *geom, u32 id)
+{
+	return geom->ways_shift ? 1U << geom->granule_shift :
+				  ramslice_geom_nr_blocks(geom, id);
+}
+
 /* Number of the first pageblock of a group. */
 static unsigned long
 ramslice_geom_group_start(const struct ramslice_geometry *geom, u32 id)
@@ -43,6 +61,8 @@ unsigned long ramslice_geom_block(const struct ramslice_geometry *geom,
 	unsigned long granule = n >> geom->granule_shift;
 	unsigned long within = n - (granule << geom->granule_shift);
 
+	if (geom->table)
+		return (geom->table->at[id].first + n) << pageblock_order;
 	granule = (granule << geom->ways_shift) + ramslice_geom_way(geom, id);
 	return (ramslice_geom_group_start(geom, id) +
 		(granule << geom->granule_shift) + within) << pageblock_order;
@@ -60,15 +80,15 @@ unsigned long ramslice_geom_block(const struct ramslice_geometry *geom,
 unsigned int ramslice_geom_chunk(const struct ramslice_geometry *geom, u32 id,
 				 unsigned int n, unsigned long *pfn)
 {
+	unsigned int nr = 1, nr_blocks = ramslice_geom_nr_blocks(geom, id);
 	unsigned long next, end;
-	unsigned int nr = 1;
 
-	if (n >= geom->nr_blocks)
+	if (n >= nr_blocks)
 		return 0;
 	*pfn = ramslice_geom_block(geom, id, n);
 	end = ALIGN(*pfn + 1, RAMSLICE_CHUNK_PAGES);
 	for (next = *pfn + pageblock_nr_pages;
-	     next < end && n + nr < geom->nr_blocks &&
+	     next < end && n + nr < nr_blocks &&
 	     ramslice_geom_block(geom, id, n + nr) == next;
 	     next += pageblock_nr_pages)
 		nr++;
@@ -87,10 +107,10 @@ unsigned int ramslice_geom_chunk(const struct ramslice_geometry *geom, u32 id,
 unsigned int ramslice_geom_run(const struct ramslice_geometry *geom, u32 id,
 			       unsigned int n, unsigned long *pfn)
 {
-	unsigned int nr_run = ramslice_geom_run_blocks(geom);
+	unsigned int nr_run = ramslice_geom_run_blocks(geom, id);
 	unsigned long in_section;
 
-	if (n >= geom->nr_blocks)
+	if (n >= ramslice_geom_nr_blocks(geom, id))
 		return 0;
 	*pfn = ramslice_geom_block(geom, id, n);
 	in_section = (PAGES_PER_SECTION - (*pfn & ~PAGE_SECTION_MASK)) >>
@@ -98,14 +118,39 @@ unsigned int ramslice_geom_run(const struct ramslice_geometry *geom, u32 id,
 	return min_t(unsigned long, nr_run - n % nr_run, in_section);
 }
 
+/* The slice that a page frame is of; RAMSLICE_NO_ID if a table has none there. */
 u32 ramslice_geom_slice(const struct ramslice_geometry *geom,
 			unsigned long pfn)
 {
 	unsigned long block = pfn >> pageblock_order;
-	u32 group = block / ramslice_geom_group_blocks(geom);
+	u32 group;
 
+	if (geom->table)
+		return ramslice_segment_of(geom->table, block);
+	group = block / ramslice_geom_group_blocks(geom);
 	return group << geom->ways_shift |
 	       ramslice_geom_way(geom, block >> geom->granule_shift);
+}
+
+/* The first slice that may have memory from a page frame on. */
+u32 ramslice_geom_first_at(const struct ramslice_geometry *geom,
+			   unsigned long pfn)
+{
+	if (geom->table)
+		return ramslice_segments_from(geom->table,
+					      pfn >> pageblock_order);
+	return ramslice_geom_slice(geom, pfn) & ~(ramslice_geom_ways(geom) - 1);
+}
+
+/* One after the last slice that may have memory up to a page frame, inclusive. */
+u32 ramslice_geom_end_at(const struct ramslice_geometry *geom,
+			 unsigned long pfn)
+{
+	if (geom->table)
+		return ramslice_segments_up_to(geom->table,
+					       pfn >> pageblock_order);
+	return (ramslice_geom_slice(geom, pfn) |
+		(ramslice_geom_ways(geom) - 1)) + 1;
 }
 
 /**
@@ -118,13 +163,21 @@ u32 ramslice_geom_slice(const struct ramslice_geometry *geom,
 bool ramslice_geom_touches(const struct ramslice_geometry *geom, u32 id,
 			   unsigned long start, unsigned long end)
 {
-	unsigned long group = ramslice_geom_group_start(geom, id);
-	unsigned long group_end = group + ramslice_geom_group_blocks(geom);
-	unsigned long first = max(start >> pageblock_order, group);
-	unsigned long last = min((end - 1) >> pageblock_order, group_end - 1);
+	unsigned long group, group_end, first, last;
 
+	if (geom->table) {
+		group = geom->table->at[id].first;
+		group_end = group + geom->table->at[id].nr;
+	} else {
+		group = ramslice_geom_group_start(geom, id);
+		group_end = group + ramslice_geom_group_blocks(geom);
+	}
+	first = max(start >> pageblock_order, group);
+	last = min((end - 1) >> pageblock_order, group_end - 1);
 	if (first > last)
 		return false;
+	if (geom->table)
+		return true;
 	first >>= geom->granule_shift;
 	last >>= geom->granule_shift;
 	/* Granules from the first of the range to the next one that is its own */
@@ -140,12 +193,29 @@ bool ramslice_geom_touches(const struct ramslice_geometry *geom, u32 id,
 void ramslice_geom_extents(const struct ramslice_geometry *geom, u32 id,
 			   struct ramslice_extents *e)
 {
-	unsigned int nr_run = ramslice_geom_run_blocks(geom);
+	unsigned int nr_run = ramslice_geom_run_blocks(geom, id);
 
 	e->pfn = ramslice_geom_block(geom, id, 0);
 	e->nr_pages = (unsigned long)nr_run << pageblock_order;
 	e->stride_pages = e->nr_pages << geom->ways_shift;
-	e->nr = geom->nr_blocks / nr_run;
+	e->nr = ramslice_geom_nr_blocks(geom, id) / nr_run;
+}
+
+/* What a slice gets each time; without ways, all of it: of a table, the largest. */
+unsigned int ramslice_geom_granule_blocks(const struct ramslice_geometry *geom)
+{
+	return geom->ways_shift ? 1U << geom->granule_shift : geom->nr_blocks;
+}
+
+/* Has slices be what a table says, which has to stay. */
+void ramslice_geom_set_table(struct ramslice_geometry *geom,
+			     const struct ramslice_segments *table)
+{
+	u32 i;
+
+	*geom = (struct ramslice_geometry) { .table = table };
+	for (i = 0; i < table->nr; i++)
+		geom->nr_blocks = max(geom->nr_blocks, table->at[i].nr);
 }
 
 /**

@@ -8,6 +8,7 @@
  *   geometry.c  the table of slices
  *   interleave.c
  *               which pageblocks make up which slice (pure)
+ *   segments.c  slices as a table of segments of unequal sizes
  *   hotplug.c   memory that comes and goes
  *   sleep.c     before the system sleeps or restarts
  *   state.c     the states of a slice and their legal changes
@@ -99,21 +100,25 @@ struct ramslice_zone;
 
 /**
  * struct ramslice_geometry - the map from pageblocks to slices
- * @nr_blocks: pageblocks in a slice
+ * @nr_blocks: pageblocks in a slice; by a table: in the largest
  * @ways_shift: 2^this slices take turns; 0: each is contiguous
  * @granule_shift: each time, a slice gets 2^this pageblocks; 0 if contiguous
+ * @table: slices are what it says, of unequal sizes; NULL: all are of one size
  *
- * Slices are numbered by the physical address of their first pageblock.
+ * Slices are numbered by the physical address of their first pageblock, or by
+ * their place in the table.
  * Everything else asks the functions below which blocks a slice has.
  */
 struct ramslice_geometry {
 	unsigned int nr_blocks;
 	u8 ways_shift;
 	u8 granule_shift;
+	const struct ramslice_segments *table;
 };
 
 struct ramslice_boot;
 struct ramslice_interleave;
+struct ramslice_segments;
 
 static inline unsigned int
 ramslice_geom_ways(const struct ramslice_geometry *geom)
@@ -121,14 +126,10 @@ ramslice_geom_ways(const struct ramslice_geometry *geom)
 	return 1U << geom->ways_shift;
 }
 
-/* Pageblocks of a slice that follow each other. */
-static inline unsigned int
-ramslice_geom_run_blocks(const struct ramslice_geometry *geom)
-{
-	return geom->ways_shift ? 1U << geom->granule_shift : geom->nr_blocks;
-}
-
 /* --- interleave.c --- */
+unsigned int ramslice_geom_nr_blocks(const struct ramslice_geometry *geom,
+				     u32 id);
+unsigned int ramslice_geom_granule_blocks(const struct ramslice_geometry *geom);
 unsigned long ramslice_geom_block(const struct ramslice_geometry *geom,
 				  u32 id, unsigned int n);
 unsigned int ramslice_geom_chunk(const struct ramslice_geometry *geom, u32 id,
@@ -137,10 +138,16 @@ unsigned int ramslice_geom_run(const struct ramslice_geometry *geom, u32 id,
 			       unsigned int n, unsigned long *pfn);
 u32 ramslice_geom_slice(const struct ramslice_geometry *geom,
 			unsigned long pfn);
+u32 ramslice_geom_first_at(const struct ramslice_geometry *geom,
+			   unsigned long pfn);
+u32 ramslice_geom_end_at(const struct ramslice_geometry *geom,
+			 unsigned long pfn);
 bool ramslice_geom_touches(const struct ramslice_geometry *geom, u32 id,
 			   unsigned long start, unsigned long end);
 void ramslice_geom_extents(const struct ramslice_geometry *geom, u32 id,
 			   struct ramslice_extents *e);
+void ramslice_geom_set_table(struct ramslice_geometry *geom,
+			     const struct ramslice_segments *table);
 const char *ramslice_geom_make(struct ramslice_geometry *geom,
 			       const struct ramslice_interleave *il,
 			       u64 slice_bytes, unsigned long nr_pages);
@@ -322,23 +329,10 @@ enum ramslice_reason ramslice_block_probe(const struct zone *zone,
 	     (id)++)							\
 		if ((s)->rz == (rz))
 
-/* Of the slices that take turns at a page frame, the first and the last. */
-static inline u32 ramslice_first_id_at(unsigned long pfn)
-{
-	return ramslice_geom_slice(&ramslice_geom, pfn) &
-	       ~(ramslice_geom_ways(&ramslice_geom) - 1);
-}
-
-static inline u32 ramslice_last_id_at(unsigned long pfn)
-{
-	return ramslice_geom_slice(&ramslice_geom, pfn) |
-	       (ramslice_geom_ways(&ramslice_geom) - 1);
-}
-
 /* Slices with a pageblock in a range, be they in the table or not; @id is a u32. */
 #define for_each_slice_touching(id, start_pfn, end_pfn)			\
-	for ((id) = ramslice_first_id_at(start_pfn);			\
-	     (id) <= ramslice_last_id_at((end_pfn) - 1);		\
+	for ((id) = ramslice_geom_first_at(&ramslice_geom, start_pfn);	\
+	     (id) < ramslice_geom_end_at(&ramslice_geom, (end_pfn) - 1);\
 	     (id)++)							\
 		if (ramslice_geom_touches(&ramslice_geom, id,		\
 					  start_pfn, end_pfn))
@@ -346,7 +340,7 @@ static inline u32 ramslice_last_id_at(unsigned long pfn)
 /* First pfn of every pageblock of a slice; @n is an unsigned int. */
 #define for_each_slice_block(id, n, pfn)				\
 	for ((n) = 0;							\
-	     (n) < ramslice_geom.nr_blocks &&				\
+	     (n) < ramslice_geom_nr_blocks(&ramslice_geom, id) &&	\
 	     ((pfn) = ramslice_geom_block(&ramslice_geom, id, n), true);\
 	     (n)++)
 

@@ -390,12 +390,12 @@ static int ramslice_take(struct ramslice_run *run, u32 id)
 		cond_resched();
 	}
 	page_offline_end();
-	if (taken == ramslice_geom.nr_blocks) {
+	if (taken == ramslice_geom_nr_blocks(&ramslice_geom, id)) {
 		ramslice_restore_types(id);
 		return 0;
 	}
 
-	ramslice_undo_isolation(id, ramslice_geom.nr_blocks);
+	ramslice_undo_isolation(id, ramslice_geom_nr_blocks(&ramslice_geom, id));
 	for_each_slice_chunk(id, n, nr, pfn) {
 		if (n >= taken)
 			break;
@@ -513,7 +513,7 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 	return 0;
 
 undo:
-	ramslice_undo_isolation(id, ramslice_geom.nr_blocks);
+	ramslice_undo_isolation(id, ramslice_geom_nr_blocks(&ramslice_geom, id));
 online:
 	run->target.source = RAMSLICE_NO_ID;
 	ramslice_finish_emptying(run, id, RAMSLICE_ONLINE);

@@ -259,9 +259,11 @@ static unsigned long ramslice_walk_block(struct ramslice_walk *w,
 static u32 ramslice_walk_off(struct ramslice_walk *w, u32 id, u32 first,
 			     u32 nr_pages, enum ramslice_reason reason)
 {
-	u32 run_pages = ramslice_geom_run_blocks(&ramslice_geom) <<
-			pageblock_order;
+	struct ramslice_extents e;
+	u32 run_pages;
 
+	ramslice_geom_extents(&ramslice_geom, id, &e);
+	run_pages = e.nr_pages;
 	while (first < nr_pages) {
 		struct ramslice_page_run run = {
 			.pfn = ramslice_geom_block(&ramslice_geom, id,
@@ -290,7 +292,8 @@ static int ramslice_walk_slice(struct ramslice_walk *w,
 
 	if (!s)
 		return -ENOENT;
-	pages->nr_pages = (u32)ramslice_geom.nr_blocks << pageblock_order;
+	pages->nr_pages = ramslice_geom_nr_blocks(&ramslice_geom, pages->id) <<
+			  pageblock_order;
 	spin_lock_irq(&ramslice_lock);
 	pages->state = s->state;
 	pages->reason = s->reason;

@@ -76,7 +76,7 @@ static struct page *ramslice_find_block(struct ramslice_place *place,
 		u32 id = list->id[at];
 		unsigned long pfn;
 
-		if (n >= place->geom.nr_blocks) {
+		if (n >= ramslice_geom_nr_blocks(&place->geom, id)) {
 			at++;
 			n = at < list->nr ? list->first[at] : 0;
 		} else {
@@ -264,13 +264,14 @@ void ramslice_place_woken(struct ramslice_zone *rz, u32 id, u32 first)
 
 	spin_lock_irqsave(&rz->zone->lock, flags);
 	if (id < place->nr_ids) {
+		u32 nr_blocks = ramslice_geom_nr_blocks(&place->geom, id);
 		struct ramslice_place_slice p = {
 			.id = id,
 			.index = id - rz->first_id,
 			.nr_pages = s->nr_pages,
 			.nr_free = s->nr_pages,
-			.free_blocks = place->geom.nr_blocks,
-			.movable_blocks = place->geom.nr_blocks,
+			.free_blocks = nr_blocks,
+			.movable_blocks = nr_blocks,
 		};
 
 		place->parts[id] = ramslice_place_likes(now,

@@ -109,7 +109,8 @@ int ramslice_power_wake(u32 id, u8 power_state)
 	err = ramslice_driver->wake(id, &e, power_state);
 	if (err)
 		printk_deferred(KERN_ERR "ramslice: slice %u did not wake (%s: %d): quarantined, %llu bytes lost\n",
-				id, ramslice_driver->name, err, ramslice_slice_bytes());
+				id, ramslice_driver->name, err,
+				(u64)e.nr * e.nr_pages << PAGE_SHIFT);
 	return err;
 }
 

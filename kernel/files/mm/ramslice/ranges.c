@@ -70,12 +70,13 @@ ramslice_look_at_block(const struct ramslice_prices *prices, struct zone *zone,
 	const struct ramslice_slice *s;
 
 	s = ramslice_slice(ramslice_geom_slice(&ramslice_geom, pfn));
-	if (!s || !ramslice_whole_block(zone, pfn)) {
+	if (!ramslice_whole_block(zone, pfn)) {
 		found.reason = RAMSLICE_REASON_HOLE;
 		return found;
 	}
-	found.sleeps = !READ_ONCE(s->unreclaimable) && !READ_ONCE(s->nr_blocking);
-	switch (READ_ONCE(s->state)) {
+	found.sleeps = s && !READ_ONCE(s->unreclaimable) &&
+		       !READ_ONCE(s->nr_blocking);
+	switch (s ? READ_ONCE(s->state) : RAMSLICE_ONLINE) {
 	case RAMSLICE_ONLINE:
 		break;
 	case RAMSLICE_OFFLINE:
@@ -104,8 +105,10 @@ ramslice_look_at_block(const struct ramslice_prices *prices, struct zone *zone,
 		return found;
 	}
 	b = ramslice_block(pfn);
-	/* Nothing reads what slices hold that never go off */
-	if (READ_ONCE(s->unreclaimable))
+	/* Nothing reads what slices hold that never go off, nor what is in none */
+	if (!s)
+		found.reason = RAMSLICE_REASON_UNMOVABLE;
+	else if (READ_ONCE(s->unreclaimable))
 		found.reason = s->reason;
 	else if (READ_ONCE(b->nr_blocking))
 		found.reason = RAMSLICE_REASON_UNMOVABLE;

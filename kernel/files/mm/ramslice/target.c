@@ -199,7 +199,7 @@ static u32 ramslice_destination(struct ramslice_target *t)
 
 		if (id != t->source &&
 		    READ_ONCE(ramslice_slices[id].state) == RAMSLICE_ONLINE &&
-		    (t->block < ramslice_geom.nr_blocks ||
+		    (t->block < ramslice_geom_nr_blocks(&ramslice_geom, id) ||
 		     ramslice_begin_dropping(t, id)))
 			return id;
 		/* The source's place will be empty anyway */
@@ -265,7 +265,7 @@ static void ramslice_fill_large(struct ramslice_target *t, unsigned int order)
 		if (id == t->source ||
 		    READ_ONCE(ramslice_slices[id].state) != RAMSLICE_ONLINE)
 			continue;
-		for (; t->large_block < ramslice_geom.nr_blocks;
+		for (; t->large_block < ramslice_geom_nr_blocks(&ramslice_geom, id);
 		     t->large_block++) {
 			unsigned long before = t->nr_free, pfn;
 

@@ -141,9 +141,9 @@ static u32 ramslice_first_waking(struct ramslice_zone *rz, bool to_claim)
 		id = ramslice_next_in(rz, rz->first_id, RAMSLICE_SET_WAKING);
 	while (id != RAMSLICE_NO_ID) {
 		const struct ramslice_slice *s = &ramslice_slices[id];
+		u32 nr_blocks = ramslice_geom_nr_blocks(&ramslice_geom, id);
 
-		if (!to_claim || (s->powered &&
-				  s->claimed < ramslice_geom.nr_blocks))
+		if (!to_claim || (s->powered && s->claimed < nr_blocks))
 			break;
 		id = ramslice_next_in(rz, id + 1, RAMSLICE_SET_WAKING);
 	}
@@ -281,7 +281,7 @@ void ramslice_release_chunk(const struct ramslice_chunk *c, bool by_demand)
 	s->released += c->nr_blocks;
 	WRITE_ONCE(s->rz->nr_claimed, s->rz->nr_claimed - 1);
 	WRITE_ONCE(s->rz->nr_released, s->rz->nr_released + 1);
-	if (s->released == ramslice_geom.nr_blocks) {
+	if (s->released == ramslice_geom_nr_blocks(&ramslice_geom, c->id)) {
 		WARN_ON_ONCE(!ramslice_set_state(c->id, RAMSLICE_ONLINE));
 		wake_up_all(&ramslice_wait);
 	}
@@ -335,7 +335,8 @@ static bool ramslice_in_others_hands(const struct ramslice_slice *s)
 {
 	return READ_ONCE(s->state) == RAMSLICE_WAKING &&
 	       (!READ_ONCE(s->powered) ||
-		READ_ONCE(s->claimed) == ramslice_geom.nr_blocks);
+		READ_ONCE(s->claimed) ==
+		ramslice_geom_nr_blocks(&ramslice_geom, s - ramslice_slices));
 }
 
 /* Waits for the driver, and for tasks that release chunks of the slice. */

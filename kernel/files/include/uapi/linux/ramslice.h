@@ -89,7 +89,7 @@ enum ramslice_counter {
  * @abi_version:    out: RAMSLICE_ABI_VERSION
  * @page_bytes:     out: page size
  * @pageblock_bytes: out: unit of summaries and of slice sizes
- * @slice_bytes:    out: size of a slice
+ * @slice_bytes:    out: size of a slice; with @nr_segments, of the largest
  * @chunk_bytes:    out: unit in which a slice wakes
  * @nr_slices:      out: rows a snapshot can have
  * @nr_zones:       out: zones that RAMSLICE_IOC_ZONE answers for
@@ -101,10 +101,11 @@ enum ramslice_counter {
  * @power_driver:   out: name of the power driver, "none" without one
  * @held_pages:     out: in offline slices that are held; not in @managed_pages
  * @interleave_ways: out: slices that take turns; 1: each is contiguous
- * @reserved:       out: 0
+ * @nr_segments:    out: slices by a table, see RAMSLICE_IOC_SEGMENTS; 0: none, all
+ *                  are of one size
  * @granularity_bytes: out: what a slice gets each time; @slice_bytes with one way
  *
- * Slice i consists of @slice_bytes / @granularity_bytes runs of
+ * Without @nr_segments, slice i consists of @slice_bytes / @granularity_bytes runs of
  * @granularity_bytes. The first begins at
  *
  *   i / @interleave_ways * @interleave_ways * @slice_bytes +
@@ -130,7 +131,7 @@ struct ramslice_info {
 	char power_driver[32];
 	__u64 held_pages;
 	__u32 interleave_ways;
-	__u32 reserved;
+	__u32 nr_segments;
 	__u64 granularity_bytes;
 };
 
@@ -189,7 +190,7 @@ struct ramslice_zone_info {
 /**
  * struct ramslice_slice_info - one slice in a snapshot
  * @id:        physical address divided by the slice size, if slices are
- *             contiguous; for others see struct ramslice_info
+ *             contiguous and of one size; for others see struct ramslice_info
  * @state:     enum ramslice_state
  * @reason:    enum ramslice_reason: why it cannot be emptied, if known
  * @flags:     RAMSLICE_SLICE_*
@@ -456,12 +457,40 @@ struct ramslice_pages {
 	__u32 reserved;
 };
 
+/**
+ * struct ramslice_segment - a slice by a table
+ * @start_bytes: out: its first address
+ * @bytes:       out: its size
+ */
+struct ramslice_segment {
+	__u64 start_bytes;
+	__u64 bytes;
+};
+
+/**
+ * struct ramslice_segment_list - slices by a table
+ * @size:     in: bytes of this structure
+ * @nr:       in: rows that fit at @segments; out: rows there are
+ * @segments: in: address of an array of struct ramslice_segment
+ *
+ * By ascending address. Slice i is segment i, and it stays so until reboot; what
+ * has no memory, or no longer, is in no snapshot. Memory outside of all segments is
+ * of no slice, and never goes off. Without a table, there are 0.
+ *
+ * Fails with -ENOSPC, @nr set and nothing written, when the rows do not fit.
+ */
+struct ramslice_segment_list {
+	__u32 size;
+	__u32 nr;
+	__u64 segments;
+};
+
 #define RAMSLICE_IOC_MAGIC	0xba
 
 /*
  * The size is in the structure, not in the number, so that a structure that
- * grows keeps its number. SNAPSHOT, INFO and ZONE need read permission on the
- * file, PAGES CAP_SYS_ADMIN as well; REQUEST needs write permission.
+ * grows keeps its number. SNAPSHOT, INFO, ZONE and SEGMENTS need read permission on
+ * the file, PAGES CAP_SYS_ADMIN as well; REQUEST needs write permission.
  *
  * poll() reports EPOLLIN when a slice changed its state since the file was
  * opened or last read; read() of 8 bytes returns the number of state changes
@@ -472,5 +501,6 @@ struct ramslice_pages {
 #define RAMSLICE_IOC_SNAPSHOT	_IO(RAMSLICE_IOC_MAGIC, 2)
 #define RAMSLICE_IOC_REQUEST	_IO(RAMSLICE_IOC_MAGIC, 3)
 #define RAMSLICE_IOC_PAGES	_IO(RAMSLICE_IOC_MAGIC, 4)
+#define RAMSLICE_IOC_SEGMENTS	_IO(RAMSLICE_IOC_MAGIC, 5)
 
 #endif /* _UAPI_LINUX_RAMSLICE_H */

@@ -170,7 +170,7 @@ static void ramslice_chunks_are_as_large_as_can_be(struct kunit *test)
 
 	for (i = 0; i < ARRAY_SIZE(ids); i++) {
 		for (n = 0; n < geom.nr_blocks; n++) {
-			unsigned int run = ramslice_geom_run_blocks(&geom);
+			unsigned int run = ramslice_geom_granule_blocks(&geom);
 			unsigned long block =
 				ramslice_geom_block(&geom, ids[i], n) >>
 				pageblock_order;
@@ -320,7 +320,7 @@ static void ramslice_expect_made(struct kunit *test, u64 slice_bytes,
 			slice_bytes);
 	KUNIT_EXPECT_EQ(test, ramslice_geom_ways(&geom), max(ways, 1U));
 	KUNIT_EXPECT_EQ(test,
-			(u64)ramslice_geom_run_blocks(&geom) <<
+			(u64)ramslice_geom_granule_blocks(&geom) <<
 			(pageblock_order + PAGE_SHIFT),
 			ways > 1 ? granularity_bytes : slice_bytes);
 }

@@ -112,7 +112,7 @@ class Info(Struct):
         ("power_driver", ctypes.c_char * 32),
         ("held_pages", u64),
         ("interleave_ways", u32),
-        ("reserved", u32),
+        ("nr_segments", u32),
         ("granularity_bytes", u64),
     ]
 
@@ -259,11 +259,19 @@ class Pages(Struct):
     ]
 
 
+class Segment(Struct):
+    _fields_ = [("start_bytes", u64), ("bytes", u64)]
+
+
+class SegmentList(Struct):
+    _fields_ = [("size", u32), ("nr", u32), ("segments", u64)]
+
+
 def _io(number):
     return 0xBA << 8 | number
 
 
-IOC_INFO, IOC_ZONE, IOC_SNAPSHOT, IOC_REQUEST, IOC_PAGES = map(_io, range(5))
+IOC_INFO, IOC_ZONE, IOC_SNAPSHOT, IOC_REQUEST, IOC_PAGES, IOC_SEGMENTS = map(_io, range(6))
 
 
 class Device:
@@ -330,6 +338,14 @@ class Device:
             if head.first >= head.nr_pages:
                 return runs
             first = head.first
+
+    def segments(self):
+        """Slices by a table, as a list of Segment; without one, it is empty."""
+        rows = (Segment * max(self.info().nr_segments, 1))()
+        head = self._call(
+            IOC_SEGMENTS, SegmentList(nr=len(rows), segments=ctypes.addressof(rows))
+        )
+        return list(rows[:head.nr])
 
     def request(self, op, wait_busy=0.0, **fields):
         """Carries out a request and returns it with its outcome; invalid ones raise OSError.
