@@ -45,7 +45,8 @@ pub enum KernelError {
     /// `enabled` reads 0 and there is no device.
     #[error(
         "ramslice is switched off ({path} reads 0): remove `ramslice=off` from the kernel command \
-         line and reboot",
+         line and reboot; if that has `ramslice=table:` or `ramslice=firmware`, the kernel log says \
+         what is wrong",
         path = .path.display()
     )]
     Disabled {
@@ -283,6 +284,15 @@ pub enum KernelError {
         /// The size asked for.
         size: Bytes,
     },
+    /// Slices are what a table says.
+    #[error(
+        "the slice size cannot change to {size}: a table says what slices are; boot without \
+         `ramslice=table:` or `ramslice=firmware` on the kernel command line"
+    )]
+    SizeByTable {
+        /// The size asked for.
+        size: Bytes,
+    },
     /// The slice size is not one the kernel can have.
     #[error(
         "{size} is not a possible slice size: it must be a multiple of {unit}, which is {of}, \
@@ -405,9 +415,10 @@ impl KernelError {
                 BackendErrorKind::Busy
             }
             Self::NotFound { .. } => BackendErrorKind::NotFound,
-            Self::Refused { .. } | Self::SizeInvalid { .. } | Self::NotBlocks { .. } => {
-                BackendErrorKind::Invalid
-            }
+            Self::Refused { .. }
+            | Self::SizeInvalid { .. }
+            | Self::SizeByTable { .. }
+            | Self::NotBlocks { .. } => BackendErrorKind::Invalid,
             Self::Interrupted { .. } => BackendErrorKind::Interrupted,
             Self::NoDevice { .. }
             | Self::Device { .. }

@@ -1,6 +1,8 @@
 //! Ranges of memory that could become a huge page: which slices lie in each, what emptying them
 //! costs, and why some cannot be emptied; and how a page is made of one.
 
+use std::ops::Range;
+
 use ramslice_types::{
     Backend, BackendError, BackendInfo, Bytes, CacheChoice, Price, Reason, Request, RequestOp,
     RequestOutcome, Slice, SliceId, SliceState,
@@ -29,7 +31,6 @@ pub struct HugePageRange {
 /// part of one.
 pub fn huge_page_ranges(info: &BackendInfo, slices: &[Slice], page: Bytes) -> Vec<HugePageRange> {
     let page = page.0;
-    let frames = info.slice_pages();
     let Some(last) = slices.last() else { return Vec::new() };
     let end = info.extents(last.id).end();
     let by_id = |id: SliceId| slices.binary_search_by_key(&id, |slice| slice.id).ok();
@@ -39,8 +40,9 @@ pub fn huge_page_ranges(info: &BackendInfo, slices: &[Slice], page: Bytes) -> Ve
         let within: Vec<&Slice> =
             ids.iter().filter_map(|&id| by_id(id)).map(|at| &slices[at]).collect();
         let whole = within.len() == ids.len()
+            && (info.segments.is_empty() || covered(info, &ids, start..start + page) == page)
             && within.iter().all(|slice| {
-                slice.present == frames
+                slice.present == slice.frames.unwrap_or(info.slice_pages())
                     && (slice.node, slice.zone) == (within[0].node, within[0].zone)
             });
         if whole {
@@ -48,6 +50,12 @@ pub fn huge_page_ranges(info: &BackendInfo, slices: &[Slice], page: Bytes) -> Ve
         }
     }
     found
+}
+
+/// Bytes of a range that these slices by a table have. There may be gaps, of which nothing is known.
+fn covered(info: &BackendInfo, ids: &[SliceId], range: Range<u64>) -> u64 {
+    let part = |run: Range<u64>| run.end.min(range.end).saturating_sub(run.start.max(range.start));
+    ids.iter().flat_map(|&id| info.extents(id).ranges().map(part).collect::<Vec<_>>()).sum()
 }
 
 fn range(start: u64, slices: &[&Slice]) -> HugePageRange {

@@ -243,6 +243,7 @@ mod tests {
                 pageblock_bytes: Bytes(409_600),
                 slice_bytes: Bytes(409_600),
                 interleave: None,
+                segments: Vec::new(),
                 chunk_bytes: Bytes(409_600),
                 nr_slices: 5,
                 nr_zones: 1,

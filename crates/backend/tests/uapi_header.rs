@@ -190,7 +190,7 @@ fn every_struct_agrees_with_the_header() {
         structs.map(|(name, list)| (name, fields(list))).collect::<BTreeMap<_, _>>()
     };
     let theirs = laid_out(header());
-    assert_eq!(theirs.len(), 7);
+    assert_eq!(theirs.len(), 9);
     assert_eq!(theirs, laid_out(generated()));
 }
 
@@ -204,6 +204,8 @@ fn no_struct_has_padding_that_another_compiler_could_place_elsewhere() {
         ("ramslice_request", size_of::<uapi::ramslice_request>()),
         ("ramslice_page_run", size_of::<uapi::ramslice_page_run>()),
         ("ramslice_pages", size_of::<uapi::ramslice_pages>()),
+        ("ramslice_segment", size_of::<uapi::ramslice_segment>()),
+        ("ramslice_segment_list", size_of::<uapi::ramslice_segment_list>()),
     ]);
     for (name, fields) in header().structs {
         let mut end = 0;
@@ -226,6 +228,7 @@ fn every_define_agrees_with_the_header() {
         ("RAMSLICE_IOC_SNAPSHOT", uapi::RAMSLICE_IOC_SNAPSHOT.into()),
         ("RAMSLICE_IOC_REQUEST", uapi::RAMSLICE_IOC_REQUEST.into()),
         ("RAMSLICE_IOC_PAGES", uapi::RAMSLICE_IOC_PAGES.into()),
+        ("RAMSLICE_IOC_SEGMENTS", uapi::RAMSLICE_IOC_SEGMENTS.into()),
     ];
     let values = |declarations: HeaderDeclarations| {
         let defines = declarations.defines.into_iter();

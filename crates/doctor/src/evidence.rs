@@ -180,8 +180,11 @@ pub fn evidence(findings: &MachineFindings, layout: &MemoryLayout) -> Vec<Eviden
         add("memory hotplug", "sys/devices/system/memory", says, "what any kernel could take away");
     }
     if let Some(ramslice) = &findings.ramslice {
-        let size =
-            ramslice.slice_bytes.map_or_else(String::new, |size| format!(", slices of {size}"));
+        let size = match (ramslice.slice_bytes, ramslice.nr_segments) {
+            (None, _) => String::new(),
+            (Some(size), None) => format!(", slices of {size}"),
+            (Some(size), Some(nr)) => format!(", {nr} slices by a table, the largest of {size}"),
+        };
         let driver = ramslice.power_driver.as_deref().unwrap_or("none");
         let on = if ramslice.enabled == Some(true) { "on" } else { "off" };
         let so = match ramslice.real_driver() {

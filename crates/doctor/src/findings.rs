@@ -180,8 +180,11 @@ pub struct HotplugFindings {
 pub struct RamsliceFindings {
     /// Whether it is on.
     pub enabled: Option<bool>,
-    /// Size of a slice.
+    /// Size of a slice; of the largest, if a table says what slices are.
     pub slice_bytes: Option<Bytes>,
+    /// Slices that a table says; none if all are of one size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nr_segments: Option<u64>,
     /// Name of the power driver.
     pub power_driver: Option<String>,
 }

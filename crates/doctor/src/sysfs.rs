@@ -228,8 +228,11 @@ pub(crate) fn ramslice(root: &SystemRoot, out: &mut MachineFindings) {
     };
     let power_driver = root.text(&path("power_driver")).ok();
     let slice_bytes = size(root, out, "ramslice", &path("slice_bytes"), 1);
+    // A kernel from before it could do that has no such file; 0 says that all are of one size.
+    let nr_segments = root.text(&path("nr_segments")).ok().and_then(|text| number(&text));
+    let nr_segments = nr_segments.filter(|&nr| nr > 0);
     if enabled.is_none() || (enabled == Some(true) && power_driver.is_none()) {
         out.gaps.push(InputGap::new(GapKind::Damaged, "ramslice", RAMSLICE, shows));
     }
-    out.ramslice = Some(RamsliceFindings { enabled, slice_bytes, power_driver });
+    out.ramslice = Some(RamsliceFindings { enabled, slice_bytes, nr_segments, power_driver });
 }

@@ -3,7 +3,7 @@
 use ramslice_types::Bytes;
 use serde::Serialize;
 
-use crate::acpi::{AcpiPowerState, MpstTable};
+use crate::acpi::{AcpiPowerState, MpstTable, PowerNode};
 use crate::address_range::{AddressRange, covered};
 use crate::findings::{GapKind, InputGap, MachineFindings, VirtualVerdict};
 use crate::hole::rounded;
@@ -224,7 +224,8 @@ fn power_nodes(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVer
     let mut out = empty(
         VerdictKind::Possible,
         String::new(),
-        advise(unit, &ranges, &[], pageblock(findings), false),
+        by_firmware(&nodes, pageblock(findings))
+            .unwrap_or_else(|| advise(unit, &ranges, &[], pageblock(findings), false)),
     );
     let by_hardware =
         nodes.iter().all(|node| node.states.iter().any(|state| !state.triggered_by_os));
@@ -259,6 +260,27 @@ fn power_nodes(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVer
     let high_mw = states.filter_map(AcpiPowerState::saving_mw).sum();
     out.savings.push(PowerSaving::of_firmware(high_mw));
     out
+}
+
+/// Slices as the table of memory power nodes says, where these are of unequal sizes and each is a
+/// range of whole pageblocks; `None` where slices of one size are as good.
+fn by_firmware(nodes: &[&PowerNode], pageblock: Bytes) -> Option<SliceAdvice> {
+    let sizes = || nodes.iter().map(|node| node.size());
+    let (least, most) = (sizes().min()?, sizes().max()?);
+    let is_slice = |node: &&PowerNode| match *node.ranges.as_slice() {
+        [range] => [range.start_bytes, range.end_bytes]
+            .iter()
+            .all(|end| pageblock.0 > 0 && end.is_multiple_of(pageblock.0)),
+        _ => false,
+    };
+    (least != most && nodes.iter().all(is_slice)).then(|| SliceAdvice {
+        parameter: Some("ramslice=firmware".to_owned()),
+        slice_bytes: None,
+        because: format!(
+            "{} memory power nodes, of {least} to {most}, are a slice each (ACPI MPST)",
+            nodes.len()
+        ),
+    })
 }
 
 /// Where only the modules are known, or less.
@@ -376,7 +398,8 @@ fn low_end(findings: &MachineFindings) -> String {
     match findings.segment_drivers.first() {
         None => "The low end is 0, because no table names a way to power memory down (ACPI MPST): \
                  it is for the memory controller, and Linux itself has no driver that does it. \
-                 Vendors' kernels for some phones and tablets have one; none was found here."
+                 Vendors' kernels for some phones and tablets have one; none was found here. So \
+                 the hardware's segments, which power down as one, cannot be known from firmware."
             .to_owned(),
         Some(driver) => {
             // What hotplug does not power down says nothing about slices.

@@ -7,7 +7,9 @@
 use std::ops::Add;
 use std::time::Duration;
 
-use ramslice_types::{BackendInfo, Bytes, Slice, SliceId, SliceSnapshot, SliceState, WorkCounters};
+use ramslice_types::{
+    BackendInfo, Bytes, Segment, Slice, SliceId, SliceSnapshot, SliceState, WorkCounters,
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -20,8 +22,10 @@ pub struct EnergySample {
     pub time: Duration,
     /// State changes so far.
     pub event_seq: u64,
-    /// The size of a slice.
+    /// The size of a slice; of the largest, if a table says what slices are.
     pub slice_bytes: Bytes,
+    /// Slices as a table; empty if all are of one size.
+    pub segments: Vec<Segment>,
     /// The state of each slice.
     pub states: Vec<(SliceId, SliceState)>,
     /// What is in use and may rest.
@@ -56,6 +60,7 @@ impl EnergySample {
             time: snapshot.time,
             event_seq: snapshot.event_seq,
             slice_bytes: info.slice_bytes,
+            segments: info.segments.clone(),
             states: slices.map(|slice| (slice.id, slice.state)).collect(),
             resting: info.resting_bytes,
             work,
@@ -70,6 +75,13 @@ impl EnergySample {
     fn ranges(&self, wanted: impl Fn(SliceState) -> bool) -> AddressRanges {
         let size = self.slice_bytes.0;
         let range = |id: SliceId| {
+            if !self.segments.is_empty() {
+                // Of a slice past the table, nothing is known.
+                let segment = self.segments.get(id.0 as usize);
+                return segment.map_or(0..0, |one| {
+                    one.start_bytes..one.start_bytes.saturating_add(one.bytes.0)
+                });
+            }
             let start = u64::from(id.0).saturating_mul(size);
             start..start.saturating_add(size)
         };

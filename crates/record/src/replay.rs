@@ -172,7 +172,10 @@ impl<'a> RecordedMachines<'a> {
             ..geometry.clone()
         };
         let time = Duration::from_micros(value(row.monotonic_us, "monotonic_us")?);
-        let slices = slices.iter().map(slice).collect::<Result<_, _>>()?;
+        let mut slices = slices.iter().map(slice).collect::<Result<Vec<_>, _>>()?;
+        for slice in &mut slices {
+            slice.frames = info.frames_of(slice.id);
+        }
         let found = zones.iter().map(zone).collect::<Result<_, _>>()?;
         self.last_zones = zones;
         let machine = MachineState {
@@ -259,6 +262,7 @@ fn slice(located: &LocatedRow<Slice>) -> Result<ramslice_types::Slice, ReadError
         node: NodeId(row.node),
         zone: ZoneNumber(cells.narrow("zone", row.zone.into())?),
         present: cells.pages("present_pages", row.present_pages)?,
+        frames: None,
         price: Price(cells.narrow("price_100cycles", row.price_100cycles)?),
         counters: SliceCounters {
             free: cells.pages("free_pages", row.free_pages)?,

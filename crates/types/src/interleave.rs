@@ -82,6 +82,14 @@ impl BackendInfo {
 
     /// Where a slice lies.
     pub fn extents(&self, slice: SliceId) -> SliceExtents {
+        if !self.segments.is_empty() {
+            // Past the table, where it ends.
+            let end = self.segments.last().map_or(0, |last| last.start_bytes + last.bytes.0);
+            let found = self.segments.get(slice.0 as usize);
+            let (start, bytes) = found.map_or((end, 0), |one| (one.start_bytes, one.bytes.0));
+            let runs = u64::from(bytes > 0);
+            return SliceExtents { start, run_bytes: bytes, stride_bytes: bytes, runs };
+        }
         let (slice_bytes, ways) = (self.slice_bytes.0, u64::from(self.ways()));
         let run_bytes =
             self.interleave.map_or(slice_bytes, |interleave| interleave.granularity_bytes.0);
@@ -99,19 +107,23 @@ impl BackendInfo {
     pub fn slices_touching(&self, range: Range<u64>) -> impl Iterator<Item = SliceId> {
         let ways = u64::from(self.ways());
         let group_bytes = self.slice_bytes.0.saturating_mul(ways).max(1);
-        let ids = range.start / group_bytes * ways..range.end.div_ceil(group_bytes) * ways;
+        let ids = if self.segments.is_empty() {
+            range.start / group_bytes * ways..range.end.div_ceil(group_bytes) * ways
+        } else {
+            0..self.segments.len() as u64
+        };
         ids.filter_map(|id| u32::try_from(id).ok().map(SliceId))
             .filter(move |&id| self.extents(id).touches(&range))
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
 
-    fn info(slice_mib: u64, interleave: Option<(u32, u64)>) -> BackendInfo {
+    pub(crate) fn info(slice_mib: u64, interleave: Option<(u32, u64)>) -> BackendInfo {
         let mut info: BackendInfo = serde_json::from_value(serde_json::json!({
             "abi_version": 1, "page_bytes": 4096, "pageblock_bytes": 2 * MIB,
             "slice_bytes": slice_mib * MIB, "chunk_bytes": 4 * MIB, "nr_slices": 8, "nr_zones": 1,

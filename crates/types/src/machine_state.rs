@@ -9,6 +9,7 @@ use crate::contents::SliceContents;
 use crate::interleave::Interleave;
 use crate::physical::Hertz;
 use crate::price::PriceParameter;
+use crate::segments::Segment;
 use crate::slice::Slice;
 use crate::units::{Bytes, NodeId, Pages, Price, ZoneIndex, ZoneNumber, duration_us};
 
@@ -28,11 +29,14 @@ pub struct BackendInfo {
     pub page_bytes: Bytes,
     /// What the kernel keeps a summary of; unit of slice sizes.
     pub pageblock_bytes: Bytes,
-    /// Size of a slice.
+    /// Size of a slice; of the largest, if a table says what slices are.
     pub slice_bytes: Bytes,
     /// How slices take turns at physical addresses; `None` if each is contiguous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interleave: Option<Interleave>,
+    /// Slices as a table, by ascending address; the index is the id. Empty if all are of one size.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub segments: Vec<Segment>,
     /// Unit in which a slice wakes.
     pub chunk_bytes: Bytes,
     /// Slices that a snapshot has.
@@ -78,7 +82,7 @@ impl BackendInfo {
         self.clock_khz.filter(|&khz| khz > 0).map(|khz| Hertz(khz as f64 * 1e3))
     }
 
-    /// Page frames in a slice.
+    /// Page frames in a slice; of the largest, if a table says what slices are.
     pub fn slice_pages(&self) -> Pages {
         self.slice_bytes.pages(self.page_bytes)
     }

@@ -96,6 +96,9 @@ pub struct Slice {
     /// Page frames with memory.
     #[serde(rename = "present_pages")]
     pub present: Pages,
+    /// Page frames, with memory or not, where slices are of unequal sizes.
+    #[serde(rename = "slice_pages", default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<Pages>,
     /// What emptying it is expected to cost; see [`Self::finite_price`].
     #[serde(rename = "price_100cycles")]
     pub price: Price,
@@ -121,6 +124,7 @@ impl Slice {
             node: NodeId(0),
             zone: ZoneNumber(0),
             present,
+            frames: None,
             price: Price::ZERO,
             counters: SliceCounters::default(),
             retry_ms: 0,
@@ -132,8 +136,9 @@ impl Slice {
         self.held || self.state == SliceState::Quarantined
     }
 
-    /// Its pages by kind; `frames` is the full size of a slice.
+    /// Its pages by kind; `frames` is the full size of a slice, where all are of one.
     pub fn composition(&self, frames: Pages) -> PageComposition {
+        let frames = self.frames.unwrap_or(frames);
         PageComposition::derive(self.state, &self.counters, self.present, frames)
     }
 

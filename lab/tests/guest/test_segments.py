@@ -9,7 +9,10 @@ import ctypes
 import errno
 import json
 import os
+import struct
 import subprocess
+import unittest
+from pathlib import Path
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
@@ -27,7 +30,36 @@ SEGMENTS = [(8, 16), (64, 64), (128, 192), (320, 32), (352, 48), (448, 256), (70
             (768, 64), (832, 160), (2048, 512)]
 TABLE = ",".join(f"{size}M@{start}M" for start, size in reversed(SEGMENTS))
 GAPS = ((24, 64), (400, 448), (704, 706))
+# What firmware says of the same segments but the first and the last, and of three that do not count
+MPST_SEGMENTS = SEGMENTS[1:-1]
+ENABLED, POWER_MANAGED, HOT_PLUG = 1, 2, 4
 MACHINE = vm(kernel=["plain", "debug"], slow="debug", mem="1G", append=f"ramslice=table:{TABLE}")
+
+
+def mpst_node(number, flags, start_mib, size_mib, states=(0, 1)):
+    """A memory power node (ACPI 6.5, 5.2.22.2), with states and a component."""
+    entries = b"".join(struct.pack("<BB", value, 0) for value in states) + struct.pack("<H", 1)
+    return struct.pack("<BBHIQQII", flags, 0, number, 32 + len(entries), start_mib * MIB,
+                       size_mib * MIB, len(states), 1) + entries
+
+
+def write_mpst(path):
+    """A table as QEMU wants it, without the header of all tables."""
+    managed = ENABLED | POWER_MANAGED
+    nodes = [mpst_node(number, managed, *segment)
+             for number, segment in enumerate(MPST_SEGMENTS)]
+    nodes.append(mpst_node(20, managed | HOT_PLUG, 4096, 1024))
+    # One that has others inside, one that only firmware switches, one that is always on
+    nodes.append(mpst_node(21, managed, 448, 512))
+    nodes.append(mpst_node(22, ENABLED, 400, 16))
+    nodes.append(mpst_node(23, managed, 416, 16, states=(0,)))
+    # No characteristics of states follow
+    Path(path).write_bytes(struct.pack("<B3xHxx", 0, len(nodes)) + b"".join(nodes) + bytes(4))
+
+
+def write_truncated_mpst(path):
+    write_mpst(path)
+    Path(path).write_bytes(Path(path).read_bytes()[:-20])
 
 
 def ramslice(*words):
@@ -179,3 +211,84 @@ class Segments(PageMovementTest):
                          {number: start * MIB for number, (start, _) in enumerate(SEGMENTS[:-1])})
         for words in (["map"], ["map", 2], ["explain"], ["doctor"]):
             self.assertTrue(ramslice(*words))
+
+
+
+@vm(mem="1G", append="ramslice=firmware", files={"mpst": write_mpst},
+    qemu="-acpitable sig=MPST,data={folder}/mpst")
+class Firmware(harness.RamsliceTest):
+    def test_nodes_of_the_memory_power_state_table_are_slices(self):
+        expected = [*MPST_SEGMENTS, (4096, 1024)]
+        self.assertEqual(
+            [(s.start_bytes, s.bytes) for s in self.device.segments()],
+            [(start * MIB, size * MIB) for start, size in expected],
+        )
+        self.assertIn(f"{len(expected)} slices by a table of firmware, the largest of 1024 MiB",
+                      kernel_log())
+        with PatternedMemory(48) as memory:
+            self.assertGreater(harness.compact(self.device), 2)
+            off = harness.ids(self.device, dev.OFFLINE)
+            self.assertEqual(off_blocks(), set().union(*(frames(number + 1) for number in off)))
+            harness.wake(self.device)
+            self.assertIsNone(memory.wrong_at())
+        self.assert_sane()
+
+    def test_the_doctor_advises_what_firmware_has(self):
+        text = ramslice("doctor")
+        self.assertIn("ramslice=firmware", text)
+
+
+class Refused(unittest.TestCase):
+    """Ramslice is off, and the log says why."""
+
+    def assert_off(self, *why):
+        self.assertEqual(dev.read(dev.SYSFS / "enabled"), "0")
+        self.assertFalse(Path("/dev/ramslice").exists())
+        log = kernel_log()
+        for text in why:
+            self.assertIn(f"ramslice: off: {text}", log)
+
+    def assert_command_says_it(self):
+        done = subprocess.run([PROGRAM, "status", "--backend", "patched"], text=True,
+                              stderr=subprocess.PIPE)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("the kernel log says what is wrong", " ".join(done.stderr.split()))
+
+
+@vm(mem="512M", append="ramslice=table:64M@128M,64M@64M,32M@176M")
+class Overlap(Refused):
+    def test_a_table_with_an_overlap_is_refused_and_the_entry_named(self):
+        self.assert_off("the table of slices has 33554432 bytes at 0xb000000: it overlaps the one "
+                        "before (a pageblock has 2097152 bytes)")
+        self.assert_command_says_it()
+
+
+@vm(mem="512M", append="ramslice=table:64M@128M,64MB@256M", slow=True)
+class Malformed(Refused):
+    def test_an_entry_that_is_none_is_named(self):
+        self.assert_off('"64MB@256M" in the table of slices is not SIZE@START')
+
+
+@vm(mem="512M", append="ramslice=table:64M@128M,3M@256M", slow=True)
+class Unaligned(Refused):
+    def test_a_part_of_a_pageblock_is_refused(self):
+        self.assert_off("the table of slices has 3145728 bytes at 0x10000000: it must consist of "
+                        "whole pageblocks")
+
+
+@vm(mem="512M", append="ramslice=firmware")
+class Silent(Refused):
+    def test_where_firmware_says_nothing_the_segments_are_not_known(self):
+        self.assert_off("which segments of memory power down as one is not known: firmware has no "
+                        "ACPI table MPST")
+        self.assert_command_says_it()
+        text = " ".join(ramslice("doctor").split())
+        self.assertIn("MPST", text)
+
+
+@vm(mem="512M", append="ramslice=firmware", files={"mpst": write_truncated_mpst},
+    qemu="-acpitable sig=MPST,data={folder}/mpst", slow=True)
+class Truncated(Refused):
+    def test_a_table_that_ends_within_a_node_is_refused(self):
+        self.assert_off(f"ACPI table MPST, node {len(MPST_SEGMENTS) + 3}: it reaches past the end "
+                        f"of the table")

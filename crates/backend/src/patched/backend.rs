@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ramslice_types::{
     Backend, BackendError, BackendInfo, BufferBooks, Bytes, CacheLookups, ContentsDetail,
-    HugePagePool, Price, PriceParameter, Request, RequestOp, RequestOutcome, SliceContents,
-    SliceId, SliceSnapshot, WorkCounters, Zone,
+    HugePagePool, Price, PriceParameter, Request, RequestOp, RequestOutcome, Segment, Slice,
+    SliceContents, SliceId, SliceSnapshot, WorkCounters, Zone,
 };
 use rustix::io::Errno;
 use tracing::debug;
@@ -39,6 +39,8 @@ pub struct PatchedBackend {
     device: Box<dyn RamsliceDevice>,
     /// What sizes of slices are multiples of, and what that is the size of.
     size_unit: (Bytes, &'static str),
+    /// Slices as a table, which stays until reboot; empty if all are of one size.
+    segments: Vec<Segment>,
     /// Older kernels do not report it.
     clock_khz: Option<u64>,
     names: PageNames,
@@ -62,7 +64,14 @@ impl PatchedBackend {
     ) -> Result<Self, KernelError> {
         let names = PageNames::new(&paths);
         let clock_khz = sysfs::read(&paths, "clock_khz").ok();
-        let mut backend = Self { paths, device, size_unit: (Bytes::ZERO, ""), clock_khz, names };
+        let mut backend = Self {
+            paths,
+            device,
+            size_unit: (Bytes::ZERO, ""),
+            segments: Vec::new(),
+            clock_khz,
+            names,
+        };
         let info = backend.raw_info()?;
         let (kernel, tool) = (info.abi_version, uapi::RAMSLICE_ABI_VERSION);
         if kernel != tool {
@@ -74,7 +83,31 @@ impl PatchedBackend {
         } else {
             (Bytes(info.pageblock_bytes.into()), "the pageblock")
         };
+        if info.nr_segments > 0 {
+            backend.segments = backend.read_segments(info.nr_segments)?;
+        }
         Ok(backend)
+    }
+
+    fn read_segments(&self, nr: u32) -> Result<Vec<Segment>, KernelError> {
+        let mut rows = vec![uapi::ramslice_segment::default(); nr as usize];
+        let nr = self.device.segments(&mut rows);
+        let nr = nr.map_err(|source| self.device_error("SEGMENTS", source))?;
+        debug!(nr, "SEGMENTS");
+        rows.truncate(nr as usize);
+        let segment = |row: &uapi::ramslice_segment| Segment {
+            start_bytes: row.start_bytes,
+            bytes: Bytes(row.bytes),
+        };
+        Ok(rows.iter().map(segment).collect())
+    }
+
+    /// A row, with the slice's size if they are of unequal ones.
+    fn slice(&self, raw: &uapi::ramslice_slice_info, page: Bytes) -> Result<Slice, KernelError> {
+        let mut slice = convert::slice(raw)?;
+        let segment = self.segments.get(slice.id.0 as usize);
+        slice.frames = segment.map(|segment| segment.bytes.pages(page));
+        Ok(slice)
     }
 
     fn raw_info(&self) -> Result<uapi::ramslice_info, KernelError> {
@@ -97,7 +130,8 @@ impl PatchedBackend {
     }
 
     fn read_snapshot(&self) -> Result<SliceSnapshot, KernelError> {
-        let mut nr = self.raw_info()?.nr_slices;
+        let info = self.raw_info()?;
+        let (mut nr, page) = (info.nr_slices, Bytes(info.page_bytes.into()));
         for _ in 0..SNAPSHOT_TRIES {
             let mut rows = vec![uapi::ramslice_slice_info::default(); nr as usize];
             let (result, head) = self.device.snapshot(&mut rows);
@@ -105,7 +139,8 @@ impl PatchedBackend {
             match result {
                 Ok(()) => {
                     rows.truncate(head.nr as usize);
-                    let slices = rows.iter().map(convert::slice).collect::<Result<_, _>>()?;
+                    let slices =
+                        rows.iter().map(|row| self.slice(row, page)).collect::<Result<_, _>>()?;
                     let time = Duration::from_nanos(head.time_ns);
                     return Ok(SliceSnapshot { event_seq: head.event_seq, time, slices });
                 }
@@ -155,7 +190,7 @@ impl PatchedBackend {
 impl Backend for PatchedBackend {
     fn info(&self) -> Result<BackendInfo, BackendError> {
         let resting = cold_memory::resting_bytes(&self.paths.sysfs)?;
-        Ok(convert::info(&self.raw_info()?, resting, self.clock_khz))
+        Ok(convert::info(&self.raw_info()?, &self.segments, resting, self.clock_khz))
     }
 
     fn zones(&self) -> Result<Vec<Zone>, BackendError> {
@@ -212,6 +247,7 @@ impl Backend for PatchedBackend {
         sysfs::write(&self.paths, "slice_bytes", size.0).map_err(|source| {
             match Errno::from_io_error(&source) {
                 Some(Errno::BUSY) => KernelError::SizeBusy { size },
+                Some(Errno::OPNOTSUPP) => KernelError::SizeByTable { size },
                 Some(Errno::INVAL) => {
                     let (unit, of) = self.size_unit;
                     KernelError::SizeInvalid { size, unit, of }

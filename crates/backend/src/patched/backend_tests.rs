@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Mutex;
 
-use ramslice_types::{BackendErrorKind, CacheChoice, Reason, SliceId, SliceState};
+use ramslice_types::{BackendErrorKind, CacheChoice, Pages, Reason, SliceId, SliceState};
 use tempfile::TempDir;
 
 use super::*;
@@ -18,6 +18,7 @@ struct FakeDevice {
     snapshots: Mutex<u32>,
     requests: Mutex<Vec<uapi::ramslice_request>>,
     request_error: Option<Errno>,
+    segments: Vec<uapi::ramslice_segment>,
     /// How many runs of two pages PAGES reports for any slice.
     page_runs: u32,
     pages_error: Option<Errno>,
@@ -29,6 +30,7 @@ impl RamsliceDevice for std::sync::Arc<FakeDevice> {
         arg.page_bytes = 4096;
         arg.pageblock_bytes = 2 << 20;
         arg.nr_slices = self.nr_slices;
+        arg.nr_segments = u32::try_from(self.segments.len()).unwrap();
         for (char, byte) in arg.power_driver.iter_mut().zip(b"none") {
             *char = std::ffi::c_char::from_ne_bytes([*byte]);
         }
@@ -89,6 +91,11 @@ impl RamsliceDevice for std::sync::Arc<FakeDevice> {
             reason,
             ..uapi::ramslice_pages::default()
         })
+    }
+
+    fn segments(&self, rows: &mut [uapi::ramslice_segment]) -> io::Result<u32> {
+        rows.copy_from_slice(&self.segments);
+        Ok(u32::try_from(rows.len()).unwrap())
     }
 
     fn request(&self, arg: &mut uapi::ramslice_request) -> io::Result<()> {
@@ -192,6 +199,33 @@ fn another_interface_version_names_the_older_side() {
     let error = newer.err().unwrap();
     assert_eq!(error.kind(), BackendErrorKind::Unsupported);
     assert!(error.to_string().ends_with("update the tools"), "{error}");
+}
+
+#[test]
+fn slices_by_a_table_have_the_sizes_that_it_says() {
+    let segment = |mib: u64, size: u64| uapi::ramslice_segment {
+        start_bytes: mib << 20,
+        bytes: size << 20,
+    };
+    let mut rows = vec![row(0, 0), row(1, 2)];
+    for (row, mib) in rows.iter_mut().zip([64, 6]) {
+        row.nr_pages = mib << 8;
+    }
+    let (_dir, _, backend) = with_fake(FakeDevice {
+        nr_slices: 2,
+        rows,
+        segments: vec![segment(128, 64), segment(512, 6), segment(2048, 512)],
+        ..FakeDevice::default()
+    });
+    let backend = backend.unwrap();
+    let info = backend.info().unwrap();
+    assert_eq!(info.segments.len(), 3);
+    assert_eq!(info.extents(SliceId(1)).start, 512 << 20);
+    let snapshot = backend.snapshot().unwrap();
+    for (slice, mib) in snapshot.slices.iter().zip([64, 6]) {
+        assert_eq!(slice.frames, Some(Pages(mib << 8)));
+        assert_eq!(slice.composition(Pages(512 << 8)).hole, Pages::ZERO);
+    }
 }
 
 #[test]

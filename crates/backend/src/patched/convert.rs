@@ -22,6 +22,7 @@ fn text(chars: &[c_char]) -> String {
 
 pub(crate) fn info(
     raw: &uapi::ramslice_info,
+    segments: &[types::Segment],
     resting_bytes: Bytes,
     clock_khz: Option<u64>,
 ) -> types::BackendInfo {
@@ -35,6 +36,7 @@ pub(crate) fn info(
             ways: raw.interleave_ways,
             granularity_bytes: Bytes(raw.granularity_bytes),
         }),
+        segments: segments.to_vec(),
         chunk_bytes: Bytes(raw.chunk_bytes),
         nr_slices: raw.nr_slices,
         nr_zones: raw.nr_zones,
@@ -87,6 +89,7 @@ pub(crate) fn slice(raw: &uapi::ramslice_slice_info) -> Result<types::Slice, Ker
         node: NodeId(raw.node.into()),
         zone: ZoneNumber(raw.zone.into()),
         present: Pages(raw.nr_pages.into()),
+        frames: None,
         price: Price(raw.price),
         counters: SliceCounters {
             free: counter(uapi::RAMSLICE_FREE),

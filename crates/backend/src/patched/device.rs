@@ -26,6 +26,8 @@ pub(crate) trait RamsliceDevice: Send + Sync {
         first: u32,
         runs: &mut [uapi::ramslice_page_run],
     ) -> io::Result<uapi::ramslice_pages>;
+    /// Slices by a table, which `rows` must have room for; returns their number.
+    fn segments(&self, rows: &mut [uapi::ramslice_segment]) -> io::Result<u32>;
     fn request(&self, arg: &mut uapi::ramslice_request) -> io::Result<()>;
     /// Whether a slice changed within `timeout`; clears the event and returns the count.
     fn wait(&self, timeout: Duration) -> io::Result<Option<u64>>;
@@ -54,6 +56,10 @@ impl RamsliceDevice for File {
         runs: &mut [uapi::ramslice_page_run],
     ) -> io::Result<uapi::ramslice_pages> {
         ioctl::pages(self, (id, first), runs)
+    }
+
+    fn segments(&self, rows: &mut [uapi::ramslice_segment]) -> io::Result<u32> {
+        ioctl::segments(self, rows)
     }
 
     fn request(&self, arg: &mut uapi::ramslice_request) -> io::Result<()> {

@@ -21,6 +21,9 @@ pub const RAMSLICE_IOC_REQUEST: u8 = 3;
 /// The number of the ioctl that lists a slice's pages.
 pub const RAMSLICE_IOC_PAGES: u8 = 4;
 
+/// The number of the ioctl that says what a table makes of slices.
+pub const RAMSLICE_IOC_SEGMENTS: u8 = 5;
+
 /// A structure's size in bytes, as the kernel wants it in `size` and `entry_size`.
 pub const fn struct_size<T>() -> u32 {
     size_of::<T>() as u32
@@ -35,4 +38,6 @@ const _: () = {
     assert!(size_of::<ramslice_request>() == 128);
     assert!(size_of::<ramslice_page_run>() == 56);
     assert!(size_of::<ramslice_pages>() == 48);
+    assert!(size_of::<ramslice_segment>() == 16);
+    assert!(size_of::<ramslice_segment_list>() == 16);
 };

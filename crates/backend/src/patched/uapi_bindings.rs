@@ -109,7 +109,7 @@ pub struct ramslice_info {
     pub power_driver: [core::ffi::c_char; 32usize],
     pub held_pages: __u64,
     pub interleave_ways: __u32,
-    pub reserved: __u32,
+    pub nr_segments: __u32,
     pub granularity_bytes: __u64,
 }
 #[repr(C)]
@@ -246,4 +246,17 @@ pub struct ramslice_pages {
     pub state: __u32,
     pub reason: __u32,
     pub reserved: __u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct ramslice_segment {
+    pub start_bytes: __u64,
+    pub bytes: __u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct ramslice_segment_list {
+    pub size: __u32,
+    pub nr: __u32,
+    pub segments: __u64,
 }

@@ -16,6 +16,7 @@ const ZONE: u32 = opcode::none(MAGIC, uapi::RAMSLICE_IOC_ZONE);
 const SNAPSHOT: u32 = opcode::none(MAGIC, uapi::RAMSLICE_IOC_SNAPSHOT);
 const REQUEST: u32 = opcode::none(MAGIC, uapi::RAMSLICE_IOC_REQUEST);
 const PAGES: u32 = opcode::none(MAGIC, uapi::RAMSLICE_IOC_PAGES);
+const SEGMENTS: u32 = opcode::none(MAGIC, uapi::RAMSLICE_IOC_SEGMENTS);
 
 /// `EXT4_IOC_CHECKPOINT` of fs/ext4/ext4.h, since Linux 5.14.
 const EXT4_CHECKPOINT: u32 = opcode::write::<u32>(b'f', 43);
@@ -117,6 +118,20 @@ pub(crate) fn pages(
     Ok(arg)
 }
 
+/// Fills `rows` with the slices that a table says, and returns how many there are.
+pub(crate) fn segments(fd: impl AsFd, rows: &mut [uapi::ramslice_segment]) -> io::Result<u32> {
+    let mut arg = uapi::ramslice_segment_list {
+        size: uapi::struct_size::<uapi::ramslice_segment_list>(),
+        nr: u32::try_from(rows.len()).unwrap_or(u32::MAX),
+        segments: rows.as_mut_ptr().expose_provenance() as u64,
+    };
+    // SAFETY: SEGMENTS reads and writes at most `size` bytes of `arg`, and at most `nr` rows at
+    // `segments`, which is no more than `rows`, borrowed for as long; every bit pattern is a valid
+    // `SegmentList` or `Segment`.
+    unsafe { ioctl(fd, Updater::<SEGMENTS, _>::new(&mut arg)) }?;
+    Ok(arg.nr)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,8 +140,8 @@ mod tests {
     #[test]
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
     fn ioctl_numbers_carry_no_size() {
-        let numbers = [INFO, ZONE, SNAPSHOT, REQUEST, PAGES];
-        assert_eq!(numbers, [0xba00, 0xba01, 0xba02, 0xba03, 0xba04]);
+        let numbers = [INFO, ZONE, SNAPSHOT, REQUEST, PAGES, SEGMENTS];
+        assert_eq!(numbers, [0xba00, 0xba01, 0xba02, 0xba03, 0xba04, 0xba05]);
     }
 
     #[test]

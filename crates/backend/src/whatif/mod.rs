@@ -273,6 +273,10 @@ where
     /// Works out requests as if slices had this size: a multiple of the machine's own, which stays.
     fn set_slice_bytes(&self, size: Bytes) -> Result<(), BackendError> {
         let real = self.inner.slice_bytes()?;
+        if !self.inner.info()?.segments.is_empty() {
+            let message = format!("slices of {size}: a table says what slices are");
+            return Err(BackendError::new(BackendErrorKind::Invalid, message));
+        }
         if size.0 == 0 || !size.0.is_multiple_of(real.0) {
             let message = format!(
                 "slices of {size}: where requests are only worked out, the size must be a \

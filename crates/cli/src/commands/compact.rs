@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use ramslice_backend::sys::SignalInterrupt;
 use ramslice_types::{
-    Backend, BackendInfo, Budget, Bytes, CacheChoice, NodeId, Pages, Reason, Request, RequestOp,
+    Backend, BackendInfo, Budget, CacheChoice, NodeId, Pages, Reason, Request, RequestOp,
     RequestOutcome, SliceId, SliceSnapshot, SliceState, parse_duration,
 };
 use serde::Serialize;
@@ -193,10 +193,11 @@ fn progress_line(
 
 fn report(request: &Request, outcome: &RequestOutcome, info: &BackendInfo) -> Vec<String> {
     let size = |pages: Pages| pages.bytes(info.page_bytes);
-    let done = Bytes(u64::from(outcome.slices_done).saturating_mul(info.slice_bytes.0));
+    let done = info.bytes_of_any(outcome.slices_done);
+    let done = done.map_or_else(String::new, |bytes| format!(" ({bytes})"));
     let mut lines = Vec::new();
     let verb = if request.dry_run { "would switch off" } else { "switched off" };
-    let mut first = format!("{verb} {} ({done})", slices(outcome.slices_done));
+    let mut first = format!("{verb} {}{done}", slices(outcome.slices_done));
     if !request.dry_run {
         first.push_str(&format!(" in {:.2} s", outcome.elapsed.as_secs_f64()));
     }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use anyhow::Result;
 use ramslice_types::{
     Backend, BufferBooks, Bytes, ContentsDetail, MachineState, Reason, SliceContents, SliceRanges,
+    SliceSizes,
     SliceState, SliceTotals,
 };
 use serde::Serialize;
@@ -260,11 +261,10 @@ fn not_given(machine: &MachineState) -> Option<String> {
 pub(crate) fn headline(machine: &MachineState) -> String {
     let info = &machine.info;
     format!(
-        "{} in {} slices of {}{}, power driver {}",
+        "{} in {} {}, power driver {}",
         info.managed_pages.bytes(info.page_bytes),
         machine.snapshot.slices.len(),
-        info.slice_bytes,
-        info.interleave.map_or_else(String::new, |how| format!(", interleaved {how}")),
+        SliceSizes(info),
         if info.power_driver == "none" { "none (nothing is saved)" } else { &info.power_driver },
     )
 }

@@ -108,7 +108,8 @@ fn subtitle(machine: &MachineState, contents: &SliceContents, per_cell: u64) -> 
         1 => "1 page keeps it on".to_owned(),
         pages => format!("{pages} pages keep it on"),
     };
-    format!("{}, {}  ·  a square is {each}  ·  {keep}", machine.info.slice_bytes, contents.state)
+    let size = machine.info.bytes_of(contents.slice);
+    format!("{size}, {}  ·  a square is {each}  ·  {keep}", contents.state)
 }
 
 /// Entries of the legend with their widths, broken into lines.

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use ab_glyph::FontRef;
 use anyhow::{Context as _, Result};
-use ramslice_types::{MachineState, PageKind, Pages, Slice, SliceState, SliceTotals};
+use ramslice_types::{MachineState, PageKind, Pages, Slice, SliceSizes, SliceState, SliceTotals};
 
 use super::bar::entries;
 use super::canvas::{FontSize, PixelCanvas, PixelRect, TextAnchor};
@@ -185,10 +185,10 @@ pub(crate) fn draw(machine: &MachineState, options: &PictureOptions) -> Result<R
 fn subtitle(machine: &MachineState, census: &SliceTotals) -> String {
     let info = &machine.info;
     format!(
-        "{} in {} slices of {}  ·  {} slices off  ·  {:.0} % of free memory off",
+        "{} in {} {}  ·  {} slices off  ·  {:.0} % of free memory off",
         info.managed_pages.bytes(info.page_bytes),
         machine.snapshot.slices.len(),
-        info.slice_bytes,
+        SliceSizes(info),
         census.in_state(SliceState::Offline),
         100.0 * info.offline_ratio(),
     )

@@ -59,6 +59,9 @@ impl DecisionEngine {
 
 /// Why slices of this size are not asked for; none if they are.
 fn refusal(look: &MachineSnapshot, size: Bytes) -> Option<String> {
+    if !look.info.segments.is_empty() {
+        return Some("a table says what slices are".to_owned());
+    }
     let slices = &look.snapshot.slices;
     if let Some(slice) = slices.iter().find(|slice| slice.state != SliceState::Online) {
         let held = if slice.held { ", held" } else { "" };

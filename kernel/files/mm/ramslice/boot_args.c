@@ -99,7 +99,7 @@ static int ramslice_parse_slices(const char *arg, struct ramslice_boot *boot)
 /**
  * ramslice_parse_boot - parse the value of ramslice= on the command line
  * @arg: off; or on, or the size of a slice with an optional suffix K to E, and
- *	 then nothing or ",ways=NUMBER,granularity=SIZE"; or "table:" and a list of
+ *	 then nothing or ",ways=NUMBER,granularity=SIZE"; or firmware; or "table:" and a list of
  *	 segments, which is left for ramslice_parse_segments() and has to stay
  * @boot: what is known so far; a value that makes no sense means contiguous
  *	  slices of the default size and does not switch anything on or off
@@ -111,8 +111,14 @@ int ramslice_parse_boot(const char *arg, struct ramslice_boot *boot)
 	int err;
 
 	boot->table = NULL;
+	boot->firmware = false;
 	if (!strcmp(arg, "off")) {
 		boot->off = true;
+		return 0;
+	}
+	if (!strcmp(arg, "firmware")) {
+		boot->firmware = true;
+		boot->off = false;
 		return 0;
 	}
 	if (strstarts(arg, "table:")) {

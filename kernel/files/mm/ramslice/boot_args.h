@@ -22,13 +22,16 @@ struct ramslice_interleave {
  * @off: ramslice is off
  * @slice_bytes: size of a slice; 0: the default
  * @interleave: as it says, which may be of no use
- * @table: segments that are slices, as text; NULL: slices are of one size
+ * @table: segments that are slices, as text; NULL without
+ * @firmware: segments are those that firmware knows; with neither, slices are of
+ *	      one size
  */
 struct ramslice_boot {
 	bool off;
 	u64 slice_bytes;
 	struct ramslice_interleave interleave;
 	const char *table;
+	bool firmware;
 };
 
 /**

@@ -21,7 +21,7 @@ DEFINE_STATIC_KEY_FALSE(ramslice_key);
 /*
  * ramslice=off, ramslice=on, or the size of a slice: ramslice=64M; with the last
  * two, how slices are interleaved: ramslice=64M,ways=2,granularity=4M; or slices
- * of unequal sizes: ramslice=table:64M@128M,192M@192M
+ * of unequal sizes: ramslice=table:64M@128M,192M@192M, or ramslice=firmware
  */
 static int __init ramslice_parse_param(char *arg)
 {
@@ -31,7 +31,7 @@ static int __init ramslice_parse_param(char *arg)
 		return -EINVAL;
 	err = ramslice_parse_boot(arg, &ramslice_boot_args);
 	if (err)
-		pr_warn("\"%s\" on the command line is neither off, on, nor a size, nor one of the last two with ,ways=NUMBER,granularity=SIZE, nor table: with SIZE@START,...\n",
+		pr_warn("\"%s\" on the command line is neither off, on, nor a size, nor one of the last two with ,ways=NUMBER,granularity=SIZE, nor firmware, nor table: with SIZE@START,...\n",
 			arg);
 	return err;
 }
@@ -73,8 +73,9 @@ static int __init ramslice_init(void)
 	if (err)
 		pr_err("not available: %d\n", err);
 	else if (ramslice_geom.table)
-		pr_info("%u zones, %u slices by a table, the largest of %llu MiB\n",
+		pr_info("%u zones, %u slices by a table%s, the largest of %llu MiB\n",
 			ramslice_nr_zones(), ramslice_geom.table->nr,
+			ramslice_boot_args.firmware ? " of firmware" : "",
 			ramslice_slice_bytes() >> 20);
 	else if (ramslice_interleave_now().ways > 1)
 		pr_info("%u zones, slices of %llu MiB, interleaved %u ways by %llu KiB\n",

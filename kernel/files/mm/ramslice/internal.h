@@ -9,6 +9,7 @@
  *   interleave.c
  *               which pageblocks make up which slice (pure)
  *   segments.c  slices as a table of segments of unequal sizes
+ *   mpst.c      such a table by firmware (ACPI)
  *   hotplug.c   memory that comes and goes
  *   sleep.c     before the system sleeps or restarts
  *   state.c     the states of a slice and their legal changes

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Slices as a table of segments of unequal sizes, as hardware may have them:
- * what the command line says, whether that can be, and which slice memory is of.
+ * what the command line or firmware says, whether that can be, and which slice memory is of.
  *
  * Segments begin and end at multiples of a power of two, so that a shift and an
  * array say which one a pageblock is of. What no segment covers is no slice, and
@@ -268,11 +268,17 @@ int __init ramslice_segments_init(const struct ramslice_boot *boot)
 	const char *entry, *wrong;
 	int err;
 
-	if (!boot->table)
+	if (boot->firmware) {
+		err = ramslice_firmware_segments(seg, &nr);
+		if (err)
+			return err;
+	} else if (boot->table) {
+		err = ramslice_parse_segments(boot->table, seg, &nr, &entry);
+		if (err)
+			return ramslice_refuse_entry(entry, err);
+	} else {
 		return 0;
-	err = ramslice_parse_segments(boot->table, seg, &nr, &entry);
-	if (err)
-		return ramslice_refuse_entry(entry, err);
+	}
 	wrong = ramslice_check_segments(seg, nr, &bad);
 	if (wrong)
 		return ramslice_refuse_segment(&seg[bad], wrong);

@@ -53,6 +53,20 @@ u32 ramslice_segments_from(const struct ramslice_segments *t,
 u32 ramslice_segments_up_to(const struct ramslice_segments *t,
 			    unsigned long block);
 
+#ifdef CONFIG_ACPI
+const char *ramslice_parse_mpst(const void *table, size_t len,
+				struct ramslice_segment *seg, unsigned int *nr,
+				unsigned int *node);
+int ramslice_firmware_segments(struct ramslice_segment *seg, unsigned int *nr);
+#else
+static inline int ramslice_firmware_segments(struct ramslice_segment *seg,
+					     unsigned int *nr)
+{
+	pr_err("off: which segments of memory power down as one is not known: this kernel has no ACPI\n");
+	return -ENOENT;
+}
+#endif
+
 int ramslice_segments_init(const struct ramslice_boot *boot);
 long ramslice_ioc_segments(void __user *arg);
 

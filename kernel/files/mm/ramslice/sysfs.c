@@ -9,6 +9,7 @@
 #include <linux/sysfs.h>
 #include "internal.h"
 #include "boot_args.h"
+#include "segments.h"
 #include "buffer.h"
 #include "request.h"
 #include "place.h"
@@ -65,6 +66,16 @@ static ssize_t interleave_granularity_bytes_show(struct kobject *kobj,
 
 static struct kobj_attribute interleave_granularity_bytes_attr =
 	__ATTR_RO(interleave_granularity_bytes);
+
+static ssize_t nr_segments_show(struct kobject *kobj,
+				struct kobj_attribute *attr, char *buf)
+{
+	const struct ramslice_segments *t = ramslice_geom.table;
+
+	return sysfs_emit(buf, "%u\n", t ? t->nr : 0);
+}
+
+static struct kobj_attribute nr_segments_attr = __ATTR_RO(nr_segments);
 
 static ssize_t strict_show(struct kobject *kobj, struct kobj_attribute *attr,
 			   char *buf)
@@ -169,6 +180,7 @@ static struct attribute *ramslice_attrs[] = {
 	&slice_bytes_attr.attr,
 	&interleave_ways_attr.attr,
 	&interleave_granularity_bytes_attr.attr,
+	&nr_segments_attr.attr,
 	&clock_khz_attr.attr,
 	&power_driver_attr.attr,
 	&driver_timeout_ms_attr.attr,

@@ -10,7 +10,7 @@ use std::io::Write;
 use anyhow::Result;
 use ramslice_types::{
     AllocationSite, BackendInfo, Bytes, ContentsDetail, ContentsSummary, FileId, Interleave,
-    MachineState, OwnerPages, PageFate, PageGroup, Price, Reason, Slice, SliceContents, SliceId,
+    MachineState, OwnerPages, PageFate, PageGroup, Price, Reason, Segment, Slice, SliceContents, SliceId,
     SliceRanges,
 };
 use serde::Serialize;
@@ -73,6 +73,8 @@ struct ExplainDocument<'a> {
     slice_bytes: Bytes,
     #[serde(skip_serializing_if = "Option::is_none")]
     interleave: Option<Interleave>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    segments: Vec<Segment>,
     slices: Vec<SliceBody<'a>>,
 }
 
@@ -151,7 +153,8 @@ pub(crate) fn run(
     if context.json() {
         let slices = found.iter().map(|one| body(&machine, one, args.limit)).collect();
         let BackendInfo { page_bytes, slice_bytes, interleave, .. } = machine.info;
-        let document = ExplainDocument { page_bytes, slice_bytes, interleave, slices };
+        let segments = machine.info.segments.clone();
+        let document = ExplainDocument { page_bytes, slice_bytes, interleave, segments, slices };
         write_json(out, "explain", document)?;
         return Ok(ExitStatus::Ok);
     }

@@ -128,7 +128,9 @@ struct GivebackState {
 
 #[derive(Serialize)]
 struct CouldGo {
-    bytes: Bytes,
+    /// Not known where slices are of unequal sizes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<Bytes>,
     slices: u32,
     price_100cycles: ramslice_types::Price,
 }
@@ -322,7 +324,7 @@ fn state(
         used_bytes: bytes(info.used_pages()),
         free_bytes: bytes(info.free_pages),
         could_go: dry.filter(RequestOutcome::ran_to_its_end).map(|outcome| CouldGo {
-            bytes: Bytes(u64::from(outcome.slices_done) * info.slice_bytes.0),
+            bytes: info.bytes_of_any(outcome.slices_done),
             slices: outcome.slices_done,
             price_100cycles: outcome.price_predicted,
         }),
@@ -364,7 +366,7 @@ fn table(state: &GivebackState) -> TextTable {
         }
         Some(could) => row(
             "could go",
-            Some(could.bytes),
+            could.bytes,
             format!(
                 "{}, for {} units of 100 cycles: `ramslice giveback --now`",
                 slices(could.slices),
@@ -415,9 +417,11 @@ fn report(
     outcome: &RequestOutcome,
     info: &BackendInfo,
 ) -> Vec<String> {
-    let done = Bytes(u64::from(outcome.slices_done).saturating_mul(info.slice_bytes.0));
     let verb = if args.dry_run { "would give back" } else { "gave back" };
-    let mut first = format!("{verb} {done} in {}", slices(outcome.slices_done));
+    let mut first = match info.bytes_of_any(outcome.slices_done) {
+        Some(bytes) => format!("{verb} {bytes} in {}", slices(outcome.slices_done)),
+        None => format!("{verb} {}", slices(outcome.slices_done)),
+    };
     if !args.dry_run {
         first.push_str(&format!(" in {:.2} s", outcome.elapsed.as_secs_f64()));
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use ramslice_types::{
-    Backend, Bytes, Interleave, MachineState, PageComposition, SliceId, SliceState, SliceTotals,
+    Backend, Bytes, Interleave, MachineState, PageComposition, Segment, SliceId, SliceState, SliceTotals,
 };
 use serde::Serialize;
 
@@ -74,6 +74,8 @@ struct MapDocument<'a> {
     slice_bytes: Bytes,
     #[serde(skip_serializing_if = "Option::is_none")]
     interleave: Option<Interleave>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    segments: &'a [Segment],
     #[serde(skip_serializing_if = "Option::is_none")]
     png: Option<WrittenPicture<'a>>,
     tiles: Vec<MapTile>,
@@ -182,7 +184,7 @@ fn machine(
     Ok(ExitStatus::Ok)
 }
 
-fn body<'a>(machine: &MachineState, png: Option<WrittenPicture<'a>>) -> MapDocument<'a> {
+fn body<'a>(machine: &'a MachineState, png: Option<WrittenPicture<'a>>) -> MapDocument<'a> {
     let tiles = machine.snapshot.slices.iter().map(|slice| MapTile {
         slice: slice.id,
         start_bytes: machine.info.extents(slice.id).start,
@@ -193,6 +195,7 @@ fn body<'a>(machine: &MachineState, png: Option<WrittenPicture<'a>>) -> MapDocum
         page_bytes: machine.info.page_bytes,
         slice_bytes: machine.info.slice_bytes,
         interleave: machine.info.interleave,
+        segments: &machine.info.segments,
         png,
         tiles: tiles.collect(),
     }

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_types::{
-    Backend, BackendInfo, Bytes, ContentsDetail, ContentsSummary, Interleave, SliceContents,
-    SliceId, SliceRanges,
+    Backend, BackendInfo, Bytes, ContentsDetail, ContentsSummary, Interleave, Segment,
+    SliceContents, SliceId, SliceRanges,
 };
 use serde::Serialize;
 
@@ -25,6 +25,8 @@ struct SliceMapDocument<'a> {
     slice_bytes: Bytes,
     #[serde(skip_serializing_if = "Option::is_none")]
     interleave: Option<Interleave>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    segments: &'a [Segment],
     #[serde(skip_serializing_if = "Option::is_none")]
     png: Option<WrittenPicture<'a>>,
     contents: &'a SliceContents,
@@ -48,8 +50,14 @@ pub(super) fn run(
     })?;
     if context.json() {
         let &BackendInfo { page_bytes, slice_bytes, interleave, .. } = info;
-        let document =
-            SliceMapDocument { page_bytes, slice_bytes, interleave, png, contents: &contents };
+        let document = SliceMapDocument {
+            page_bytes,
+            slice_bytes,
+            interleave,
+            segments: &info.segments,
+            png,
+            contents: &contents,
+        };
         write_json(out, "map", document)?;
     } else if let Some(png) = png {
         png.report_path(out)?;

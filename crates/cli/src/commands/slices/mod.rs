@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use ramslice_backend::{KernelPaths, MemOffline, mem_offline};
 use ramslice_types::{
-    Bytes, Interleave, MachineState, NodeId, PageComposition, Pages, Slice, SliceState, parse_bytes,
+    Bytes, Interleave, MachineState, NodeId, PageComposition, Pages, Segment, Slice, SliceState, parse_bytes,
 };
 use serde::Serialize;
 
@@ -104,6 +104,8 @@ struct SlicesDocument<'a> {
     slice_bytes: Bytes,
     #[serde(skip_serializing_if = "Option::is_none")]
     interleave: Option<Interleave>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    segments: &'a [Segment],
     event_seq: u64,
     slices: Vec<RowBody<'a>>,
 }
@@ -147,6 +149,7 @@ pub fn run(args: &SlicesArgs, context: &CommandContext, out: &mut dyn Write) -> 
             page_bytes: machine.info.page_bytes,
             slice_bytes: machine.info.slice_bytes,
             interleave: machine.info.interleave,
+            segments: &machine.info.segments,
             event_seq: machine.snapshot.event_seq,
             slices: slices.collect(),
         };

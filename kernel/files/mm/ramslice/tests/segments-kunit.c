@@ -135,8 +135,11 @@ static unsigned int ramslice_random_segments(struct rnd_state *rnd,
 		at += seg[i].bytes;
 	}
 	/* In any order */
-	for (i = 0; i < nr; i++)
-		swap(seg[i], seg[ramslice_below(rnd, nr)]);
+	for (i = 0; i < nr; i++) {
+		unsigned int other = ramslice_below(rnd, nr);
+
+		swap(seg[i], seg[other]);
+	}
 	return nr;
 }
 

@@ -29,6 +29,7 @@ class Sysfs(harness.RamsliceTest):
             "slice_bytes",
             "interleave_ways",
             "interleave_granularity_bytes",
+            "nr_segments",
             "clock_khz",
             "power_driver",
             "driver_timeout_ms",
