@@ -73,7 +73,7 @@ struct ramslice_power_state {
  *	   allocator. Same context as an atomic wake().
  *
  * @id is the slice: the address of its first page frame divided by the slice size,
- * unless slices are interleaved.
+ * unless slices are interleaved, or a table says where each is.
  */
 struct ramslice_power_driver {
 	const char *name;
