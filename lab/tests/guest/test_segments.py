@@ -290,5 +290,4 @@ class Silent(Refused):
     qemu="-acpitable sig=MPST,data={folder}/mpst", slow=True)
 class Truncated(Refused):
     def test_a_table_that_ends_within_a_node_is_refused(self):
-        self.assert_off(f"ACPI table MPST, node {len(MPST_SEGMENTS) + 3}: it reaches past the end "
-                        f"of the table")
+        self.assert_off(f"ACPI table MPST, node {len(MPST_SEGMENTS) + 3}: the table ends inside it")

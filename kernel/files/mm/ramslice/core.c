@@ -42,8 +42,10 @@ static int __init ramslice_init(void)
 	int err;
 
 	/* What is switched off must be what the hardware switches, or nothing */
-	if (ramslice_boot_args.off ||
+	if (!ramslice_boot_args.off &&
 	    ramslice_segments_init(&ramslice_boot_args))
+		ramslice_boot_args.off = true;
+	if (ramslice_boot_args.off)
 		return ramslice_sysfs_init();
 
 	/* No memory comes or goes until its notifier is there */
