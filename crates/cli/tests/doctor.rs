@@ -107,7 +107,7 @@ fn json_has_the_verdict_the_evidence_and_the_gaps() {
     assert_eq!(verdict["kind"], "possible");
     assert_eq!(verdict["power_down"]["low_bytes"], 12 * GIB);
     assert_eq!(verdict["savings"][0]["high_mw"], 24.0);
-    assert_eq!(verdict["slice"]["parameter"], "ramslice=4G");
+    assert_eq!(verdict["slice"]["parameter"], "ramslice=firmware");
     assert_eq!(document["findings"]["mpst"]["nodes"][1]["states"][0]["saving_percent"], 70);
     let gap =
         document["gaps"].as_array().unwrap().iter().find(|gap| gap["input"] == "CXL").unwrap();

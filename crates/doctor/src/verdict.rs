@@ -396,11 +396,20 @@ fn modules(findings: &MachineFindings, parts: &MemoryLayout) -> PowerDownVerdict
 /// Why nothing is promised.
 fn low_end(findings: &MachineFindings) -> String {
     match findings.segment_drivers.first() {
-        None => "The low end is 0, because no table names a way to power memory down (ACPI MPST): \
+        None => {
+            let is_silent = |gap: &InputGap| gap.input == "MPST" && gap.kind == GapKind::Absent;
+            format!(
+                "The low end is 0, because no table names a way to power memory down (ACPI MPST): \
                  it is for the memory controller, and Linux itself has no driver that does it. \
-                 Vendors' kernels for some phones and tablets have one; none was found here. So \
-                 the hardware's segments, which power down as one, cannot be known from firmware."
-            .to_owned(),
+                 Vendors' kernels for some phones and tablets have one; none was found here.{}",
+                if findings.gaps.iter().any(is_silent) {
+                    " So the hardware's segments, which power down as one, cannot be known from \
+                     firmware."
+                } else {
+                    ""
+                }
+            )
+        }
         Some(driver) => {
             // What hotplug does not power down says nothing about slices.
             let unit = match (driver.unequal_bytes, driver.granule_bytes, driver.by_hotplug) {

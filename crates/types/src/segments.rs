@@ -66,8 +66,7 @@ mod tests {
 
     fn by_table() -> BackendInfo {
         let mut info = info(192, None);
-        let segment =
-            |start, mib| Segment { start_bytes: start * MIB, bytes: Bytes(mib * MIB) };
+        let segment = |start, mib| Segment { start_bytes: start * MIB, bytes: Bytes(mib * MIB) };
         info.segments = vec![segment(64, 64), segment(128, 192), segment(512, 6)];
         info
     }
@@ -84,7 +83,10 @@ mod tests {
         assert_eq!(info.bytes_of(SliceId(3)), Bytes::ZERO);
         assert_eq!(info.bytes_of_any(2), None);
         assert_eq!(info.frames_of(SliceId(2)), Some(Pages(6 * MIB / 4096)));
-        assert_eq!((info.frames_of(SliceId(3)), self::info(64, None).frames_of(SliceId(0))), (None, None));
+        assert_eq!(
+            (info.frames_of(SliceId(3)), self::info(64, None).frames_of(SliceId(0))),
+            (None, None)
+        );
         assert_eq!(self::info(64, None).bytes_of_any(2), Some(Bytes(128 * MIB)));
     }
 
@@ -108,9 +110,6 @@ mod tests {
         info.segments.truncate(1);
         assert_eq!(SliceSizes(&info).to_string(), "slices of 64 MiB by a table");
         let equal = self::info(64, Some((2, 4)));
-        assert_eq!(
-            SliceSizes(&equal).to_string(),
-            "slices of 64 MiB, interleaved 2 ways by 4 MiB"
-        );
+        assert_eq!(SliceSizes(&equal).to_string(), "slices of 64 MiB, interleaved 2 ways by 4 MiB");
     }
 }

@@ -203,10 +203,8 @@ fn another_interface_version_names_the_older_side() {
 
 #[test]
 fn slices_by_a_table_have_the_sizes_that_it_says() {
-    let segment = |mib: u64, size: u64| uapi::ramslice_segment {
-        start_bytes: mib << 20,
-        bytes: size << 20,
-    };
+    let segment =
+        |mib: u64, size: u64| uapi::ramslice_segment { start_bytes: mib << 20, bytes: size << 20 };
     let mut rows = vec![row(0, 0), row(1, 2)];
     for (row, mib) in rows.iter_mut().zip([64, 6]) {
         row.nr_pages = mib << 8;

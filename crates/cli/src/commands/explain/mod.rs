@@ -10,8 +10,8 @@ use std::io::Write;
 use anyhow::Result;
 use ramslice_types::{
     AllocationSite, BackendInfo, Bytes, ContentsDetail, ContentsSummary, FileId, Interleave,
-    MachineState, OwnerPages, PageFate, PageGroup, Price, Reason, Segment, Slice, SliceContents, SliceId,
-    SliceRanges,
+    MachineState, OwnerPages, PageFate, PageGroup, Price, Reason, Segment, Slice, SliceContents,
+    SliceId, SliceRanges,
 };
 use serde::Serialize;
 

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use ramslice_types::{
-    Backend, Bytes, Interleave, MachineState, PageComposition, Segment, SliceId, SliceState, SliceTotals,
+    Backend, Bytes, Interleave, MachineState, PageComposition, Segment, SliceId, SliceState,
+    SliceTotals,
 };
 use serde::Serialize;
 

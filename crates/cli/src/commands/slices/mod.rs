@@ -8,7 +8,8 @@ use anyhow::Result;
 use clap::ValueEnum;
 use ramslice_backend::{KernelPaths, MemOffline, mem_offline};
 use ramslice_types::{
-    Bytes, Interleave, MachineState, NodeId, PageComposition, Pages, Segment, Slice, SliceState, parse_bytes,
+    Bytes, Interleave, MachineState, NodeId, PageComposition, Pages, Segment, Slice, SliceState,
+    parse_bytes,
 };
 use serde::Serialize;
 
