@@ -52,6 +52,7 @@
  * @first_id: the first slice that it may have a part of
  * @nr_ids: slices from there on, up to the last such
  * @was_off: those of them that were off, and that it has a part of
+ * @rz: its zone
  * @nr_requests: slices of the zone that requests had woken until then
  * @rest_work: switches these off again
  */
@@ -65,6 +66,7 @@ struct ramslice_buffer {
 	u32 first_id;
 	u32 nr_ids;
 	unsigned long *was_off;
+	struct ramslice_zone *rz;
 	u64 nr_requests;
 	struct delayed_work rest_work;
 };
@@ -198,12 +200,6 @@ static void ramslice_switch_off(const struct ramslice_buffer *b)
 	}
 }
 
-/* Slices that requests have woken in a page frame's zone. */
-static u64 ramslice_nr_requests(unsigned long pfn)
-{
-	return READ_ONCE(ramslice_zone_of(page_zone(pfn_to_page(pfn)))->stats.online_request);
-}
-
 static void ramslice_forget_buffer(struct ramslice_buffer *b)
 {
 	bitmap_free(b->was_off);
@@ -218,7 +214,7 @@ static void ramslice_rest_again(struct work_struct *work)
 
 	if (!ramslice_begin_emptying()) {
 		/* Slices were woken for good meanwhile: so may these be */
-		if (ramslice_nr_requests(b->pfn) == b->nr_requests)
+		if (READ_ONCE(b->rz->woken_by_request) == b->nr_requests)
 			ramslice_switch_off(b);
 		ramslice_end_emptying();
 	} else if (!ramslice_inhibited()) {
@@ -238,7 +234,8 @@ static int ramslice_note_off(struct ramslice_buffer *b, unsigned long pfn)
 
 	bitmap_free(b->was_off);
 	b->slice_bytes = ramslice_slice_bytes();
-	b->nr_requests = ramslice_nr_requests(pfn);
+	b->rz = ramslice_zone_of(page_zone(pfn_to_page(pfn)));
+	b->nr_requests = READ_ONCE(b->rz->woken_by_request);
 	b->first_id = ramslice_geom_first_at(&ramslice_geom, pfn);
 	/* None, where a table has a gap */
 	b->nr_ids = ramslice_geom_end_at(&ramslice_geom, end - 1) - b->first_id;

@@ -129,6 +129,7 @@ static long ramslice_ioc_zone(void __user *arg)
 	for_each_zone_slice(rz, id, s) {
 		if (READ_ONCE(s->state) == RAMSLICE_ONLINE)
 			zi.nr_empty += ramslice_slice_empty(id);
+		cond_resched();
 	}
 	spin_lock_irq(&ramslice_lock);
 	zi.nr_slices = rz->nr_slices;
@@ -227,8 +228,10 @@ static void ramslice_fill_counters(struct ramslice_slice_info *row,
 	ramslice_count_slice(row->id, row->counters);
 	memcpy(settled, row->counters, sizeof(settled));
 	if (row->state == RAMSLICE_ONLINE &&
-	    ramslice_count_stragglers(row->id, settled))
+	    ramslice_count_stragglers(row->id, settled)) {
 		row->flags |= RAMSLICE_SLICE_UNMOVABLE;
+		poisoned = true;
+	}
 	row->price = ramslice_price_counters(prices, row->nr_pages, settled,
 					     poisoned);
 }
@@ -246,8 +249,10 @@ u32 ramslice_fill_rows(struct ramslice_slice_info *rows, u64 *seq)
 	struct ramslice_prices prices = ramslice_current_prices();
 	u32 nr = ramslice_fill_states(rows, seq), i;
 
-	for (i = 0; i < nr; i++)
+	for (i = 0; i < nr; i++) {
 		ramslice_fill_counters(&rows[i], &prices);
+		cond_resched();
+	}
 	return nr;
 }
 

@@ -406,7 +406,7 @@ static bool ramslice_spare_boost(struct zone *zone)
 	struct ramslice_zone *rz = ramslice_zone_of(zone);
 	unsigned long flags;
 
-	if (!rz || !ramslice_zone_wakeable_pages(zone))
+	if (!rz || !ramslice_zone_can_wake(zone))
 		return false;
 	if (!ramslice_enough(zone, 0))
 		ramslice_kick(rz);
@@ -423,7 +423,10 @@ bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 	bool spare;
 	int i;
 
-	/* A fallback that fragments memory boosts a watermark, and asks like this */
+	/*
+	 * A fallback that fragments memory boosts a watermark, and asks like
+	 * this; so does migration that finds no room for a page
+	 */
 	if (!gfp && !order)
 		return ramslice_spare_boost(zone);
 	spare = ramslice_partner_has_room(zone);

@@ -157,7 +157,9 @@ void ramslice_drain(struct ramslice_zone *rz,
 	u32 i, id, kept, spare = 0, wanted = 0;
 	struct ramslice_slice *s;
 
-	if (READ_ONCE(ramslice_policy) != RAMSLICE_PLACE_PACKED)
+	/* What the kernel has of the movable zone is in a slice that is shared */
+	if (READ_ONCE(ramslice_policy) != RAMSLICE_PLACE_PACKED ||
+	    zone_idx(rz->zone) == ZONE_MOVABLE)
 		return;
 	kept = ramslice_nr_kept(slices, nr);
 	/* What was to drain and has, or has grown since */

@@ -244,6 +244,7 @@ struct ramslice_stats {
  * @nr_held_pages: their pages
  * @nr_quarantined_pages: lost
  * @woken_by_demand: slices woken by allocations
+ * @woken_by_request: slices woken by requests; like it, never set back
  * @stats: statistics
  * @place: where its next pageblocks come from, see place.h
  * @scan_mutex: the summaries of its slices
@@ -273,6 +274,7 @@ struct ramslice_zone {
 	unsigned long nr_held_pages;
 	unsigned long nr_quarantined_pages;
 	u64 woken_by_demand;
+	u64 woken_by_request;
 	struct ramslice_stats stats;
 	struct ramslice_place *place;
 	struct mutex scan_mutex;	/* summaries of its slices */
@@ -291,6 +293,7 @@ enum ramslice_set {
 	RAMSLICE_SET_OFF,	/* offline, and not held */
 	RAMSLICE_SET_HELD,
 	RAMSLICE_SET_WAKING,
+	RAMSLICE_SET_NEAR_KERNEL, /* of any state, by ranking.c */
 	RAMSLICE_NR_SETS,
 };
 
@@ -423,6 +426,8 @@ bool ramslice_set_state(u32 id, enum ramslice_state to);
 void ramslice_note_sets(u32 id);
 u32 ramslice_next_in(const struct ramslice_zone *rz, u32 id,
 		     enum ramslice_set set);
+u32 ramslice_first_in_both(const struct ramslice_zone *rz, enum ramslice_set a,
+			   enum ramslice_set b);
 u32 ramslice_last_in(const struct ramslice_zone *rz, enum ramslice_set set);
 const char *ramslice_state_name(enum ramslice_state state);
 const char *ramslice_reason_name(enum ramslice_reason reason);

@@ -291,6 +291,7 @@ static enum ramslice_reason ramslice_why_stuck(u32 id)
 			if (writeback)
 				return RAMSLICE_REASON_WRITEBACK;
 		}
+		cond_resched();
 	}
 	return reason;
 }

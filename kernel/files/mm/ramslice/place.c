@@ -272,6 +272,8 @@ void ramslice_place_woken(struct ramslice_zone *rz, u32 id, u32 first)
 			.nr_free = s->nr_pages,
 			.free_blocks = nr_blocks,
 			.movable_blocks = nr_blocks,
+			.near_kernel = test_bit(id,
+					ramslice_sets[RAMSLICE_SET_NEAR_KERNEL]),
 		};
 
 		place->parts[id] = ramslice_place_likes(now,
@@ -305,10 +307,15 @@ void ramslice_place_forget_types(u32 id)
 
 	if (READ_ONCE(ramslice_policy) == RAMSLICE_PLACE_STOCK)
 		return;
-	spin_lock_irq(&zone->lock);
-	for_each_slice_block(id, n, pfn)
-		set_pageblock_migratetype(pfn_to_page(pfn), MIGRATE_MOVABLE);
-	spin_unlock_irq(&zone->lock);
+	for_each_slice_block(id, n, pfn) {
+		struct page *page = pfn_to_page(pfn);
+
+		spin_lock_irq(&zone->lock);
+		/* Memory hotplug may have isolated it while the driver worked */
+		if (!is_migrate_isolate_page(page))
+			set_pageblock_migratetype(page, MIGRATE_MOVABLE);
+		spin_unlock_irq(&zone->lock);
+	}
 }
 
 /* A zone's figures, at one moment. Takes zone->lock. */

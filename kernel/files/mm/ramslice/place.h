@@ -95,6 +95,7 @@ struct ramslice_place_list {
  * @last_id: the slice that the last pageblock came from, or RAMSLICE_NO_ID
  * @geom: the geometry that their numbers are of
  * @parts: for each slice, how much it suits kernel pages that find no pageblock
+ * @policy: whose opinion that is
  * @nr_ids: elements of @parts; 0 if there are none
  * @nr_kernel: slices that have kernel pages
  * @nr_draining: those of them that these are to leave
@@ -113,6 +114,7 @@ struct ramslice_place {
 	u32 last_id[RAMSLICE_PLACE_CLASSES];
 	struct ramslice_geometry geom;
 	u64 *parts;
+	enum ramslice_place_policy policy;
 	u32 nr_ids;
 	u32 nr_kernel;
 	u32 nr_draining;

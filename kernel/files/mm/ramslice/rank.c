@@ -109,12 +109,11 @@ static u64 ramslice_packed_likes(enum ramslice_place_class class,
  * ramslice_place_was_kernel - did a slice have kernel pages?
  * @likes: how much it was liked for these when it was ranked
  *
- * Return: false, too, under policies that do not say.
+ * Means something under the policy packed alone.
  */
 bool ramslice_place_was_kernel(u64 likes)
 {
-	return ramslice_policy == RAMSLICE_PLACE_PACKED &&
-	       likes >= ramslice_place_tier(3, 0);
+	return likes >= ramslice_place_tier(3, 0);
 }
 
 /**

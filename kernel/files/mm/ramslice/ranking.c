@@ -89,9 +89,10 @@ static bool ramslice_stays_on(const struct ramslice_ranking *r, u32 id)
 		return false;
 	if (READ_ONCE(ramslice_slices[id].unreclaimable))
 		return true;
-	/* Each is written at once, and none is waited for */
-	return r->before &&
-	       ramslice_place_was_kernel(data_race(r->before[id]));
+	if (!r->before || ramslice_policy != RAMSLICE_PLACE_PACKED)
+		return false;
+	/* Waking writes each at once; none is waited for */
+	return ramslice_place_was_kernel(data_race(r->before[id]));
 }
 
 /*
@@ -101,7 +102,7 @@ static bool ramslice_stays_on(const struct ramslice_ranking *r, u32 id)
 static bool ramslice_near_kernel(struct ramslice_ranking *r, u32 id)
 {
 	unsigned long pfn, end;
-	unsigned int nr;
+	u32 other;
 
 	if (!ramslice_geom_run(&ramslice_geom, id, 0, &pfn))
 		return false;
@@ -111,12 +112,25 @@ static bool ramslice_near_kernel(struct ramslice_ranking *r, u32 id)
 		return r->range_kernel;
 	r->range_end = end;
 	r->range_kernel = false;
-	nr = min(ramslice_geom_run_blocks(&ramslice_geom) << pageblock_order,
-		 RANGE_PAGES);
-	for (; pfn < end && !r->range_kernel; pfn += nr)
-		r->range_kernel = ramslice_stays_on(r,
-				ramslice_geom_slice(&ramslice_geom, pfn));
+	for_each_slice_touching(other, pfn, end) {
+		if (ramslice_stays_on(r, other)) {
+			r->range_kernel = true;
+			break;
+		}
+	}
 	return r->range_kernel;
+}
+
+/* What waking goes by, too. */
+static void ramslice_note_near(u32 id, bool near)
+{
+	unsigned long *set = ramslice_sets[RAMSLICE_SET_NEAR_KERNEL];
+
+	if (test_bit(id, set) == near)
+		return;
+	spin_lock_irq(&ramslice_lock);
+	__assign_bit(id, set, near);
+	spin_unlock_irq(&ramslice_lock);
 }
 
 /*
@@ -207,10 +221,11 @@ static void ramslice_rank_slice(struct ramslice_ranking *r, u32 id, u32 index)
 	enum ramslice_place_class class;
 	u32 first = 0;
 
+	p.near_kernel = ramslice_near_kernel(r, id);
+	ramslice_note_near(id, p.near_kernel);
 	if (state != RAMSLICE_ONLINE && state != RAMSLICE_WAKING)
 		return;
 	ramslice_look_at(r->rz->zone, state == RAMSLICE_WAKING, &p, &first);
-	p.near_kernel = ramslice_near_kernel(r, id);
 	p.in_use = id == r->last_id[RAMSLICE_PLACE_KERNEL];
 	r->parts[id] = ramslice_place_likes(ramslice_policy,
 					    RAMSLICE_PLACE_KERNEL, &p);
@@ -264,7 +279,8 @@ static u64 *ramslice_rank_zone(struct ramslice_zone *rz, u64 *parts,
 	spin_lock_irq(&rz->zone->lock);
 	memcpy(r.last_id, place->last_id, sizeof(r.last_id));
 	/* Which only this replaces */
-	if (place->nr_ids == ramslice_nr_ids)
+	if (place->nr_ids == ramslice_nr_ids &&
+	    place->policy == ramslice_policy)
 		r.before = place->parts;
 	spin_unlock_irq(&rz->zone->lock);
 
@@ -281,6 +297,7 @@ static u64 *ramslice_rank_zone(struct ramslice_zone *rz, u64 *parts,
 	memcpy(place->list, r.list, sizeof(r.list));
 	place->geom = ramslice_geom;
 	swap(place->parts, r.parts);
+	place->policy = ramslice_policy;
 	place->nr_kernel = r.nr_kernel;
 	place->nr_ids = ramslice_nr_ids;
 	place->ranked_at = jiffies;

@@ -68,10 +68,9 @@ bool ramslice_poisoned(const struct ramslice_slice *s)
  * @id: the slice, online
  * @counters: its counters by its summaries
  *
- * Pages neither free nor on the LRU lists make a slice unreclaimable, unless
- * none of them was found to block: they are in lists of CPUs and batches, of the
- * hugetlb pool, zsmalloc or a balloon, and count as anonymous memory on the LRU
- * lists, which is the most that they can cost.
+ * Where no page was found to block, those neither free nor on the LRU lists are
+ * in lists of CPUs and batches, of the hugetlb pool, zsmalloc or a balloon. They
+ * count as anonymous memory on the LRU lists, which is the most they can cost.
  *
  * Context: a lock that keeps the table of slices. May sleep.
  * Return: true if there are pages that stay.
@@ -80,13 +79,14 @@ bool ramslice_count_stragglers(u32 id, u32 counters[RAMSLICE_NR_COUNTERS])
 {
 	const struct ramslice_slice *s = &ramslice_slices[id];
 
-	if (!ramslice_has_unmovable(s->nr_pages, counters))
-		return false;
-	if (READ_ONCE(s->unreclaimable) ||
-	    ramslice_blocker_of(id) != RAMSLICE_REASON_NONE)
+	if (READ_ONCE(s->unreclaimable))
+		return ramslice_has_unmovable(s->nr_pages, counters);
+	if (ramslice_blocker_of(id) != RAMSLICE_REASON_NONE)
 		return true;
-	counters[RAMSLICE_LRU_ANON] = s->nr_pages - counters[RAMSLICE_FREE] -
-				      counters[RAMSLICE_LRU_FILE];
+	if (ramslice_has_unmovable(s->nr_pages, counters))
+		counters[RAMSLICE_LRU_ANON] = s->nr_pages -
+					      counters[RAMSLICE_FREE] -
+					      counters[RAMSLICE_LRU_FILE];
 	return false;
 }
 
@@ -131,7 +131,8 @@ int ramslice_reserve_build(struct ramslice_reserve *r,
 		r->c[r->nr++] = (struct ramslice_candidate) {
 			.id = id,
 			.price = ramslice_price_counters(&prices, s->nr_pages,
-							 counters, poisoned),
+							 counters,
+							 poisoned || stays),
 			.nr_free = counters[RAMSLICE_FREE],
 			.nr_cache = ramslice_nr_drop(counters),
 			.stuck = poisoned || stays,

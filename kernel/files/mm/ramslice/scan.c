@@ -478,11 +478,24 @@ void ramslice_sum_slice(u32 id)
 	}
 }
 
+/* Why the page of a slice that was found to block does so; NONE if it has gone. */
+static enum ramslice_reason ramslice_ask_blocker(u32 id)
+{
+	unsigned long pfn = READ_ONCE(ramslice_slices[id].blocker);
+	struct page *page = pfn_to_online_page(pfn);
+
+	if (!page || ramslice_geom_slice(&ramslice_geom, pfn) != id ||
+	    PageBuddy(page))
+		return RAMSLICE_REASON_NONE;
+	return ramslice_ask_page(page);
+}
+
 /**
- * ramslice_blocker_of - what keeps a slice on, if its blocking page is known
+ * ramslice_blocker_of - what keeps a slice on, as far as is known
  * @id: the slice, online
  *
- * Reads one page.
+ * Reads one page, or if that has gone, pageblocks that had such pages, up to the
+ * first that still does.
  *
  * Context: a lock that keeps the table of slices. May sleep.
  * Return: the reason, or RAMSLICE_REASON_NONE if nothing was found to block, or
@@ -490,17 +503,30 @@ void ramslice_sum_slice(u32 id)
  */
 enum ramslice_reason ramslice_blocker_of(u32 id)
 {
-	const struct ramslice_slice *s = &ramslice_slices[id];
-	unsigned long pfn = READ_ONCE(s->blocker);
-	struct page *page;
+	struct ramslice_slice *s = &ramslice_slices[id];
+	enum ramslice_reason reason;
+	unsigned long pfn;
+	unsigned int n;
 
 	if (!READ_ONCE(s->nr_blocking))
 		return RAMSLICE_REASON_NONE;
-	page = pfn_to_online_page(pfn);
-	if (!page || ramslice_geom_slice(&ramslice_geom, pfn) != id ||
-	    PageBuddy(page))
-		return RAMSLICE_REASON_NONE;
-	return ramslice_ask_page(page);
+	reason = ramslice_ask_blocker(id);
+	if (reason != RAMSLICE_REASON_NONE)
+		return reason;
+
+	mutex_lock(&s->rz->scan_mutex);
+	for_each_slice_block(id, n, pfn) {
+		if (reason != RAMSLICE_REASON_NONE)
+			break;
+		if (!pfn_to_online_page(pfn) || !ramslice_block(pfn)->nr_blocking)
+			continue;
+		ramslice_scan_block(s, pfn);
+		if (ramslice_block(pfn)->nr_blocking)
+			reason = ramslice_ask_blocker(id);
+		cond_resched();
+	}
+	mutex_unlock(&s->rz->scan_mutex);
+	return reason;
 }
 
 /* --- the worker ------------------------------------------------------------ */

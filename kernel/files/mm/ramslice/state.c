@@ -111,6 +111,22 @@ u32 ramslice_next_in(const struct ramslice_zone *rz, u32 id,
 	}
 }
 
+/* A zone's first slice that is in two sets, or RAMSLICE_NO_ID. */
+u32 ramslice_first_in_both(const struct ramslice_zone *rz, enum ramslice_set a,
+			   enum ramslice_set b)
+{
+	unsigned long id = rz->first_id;
+
+	for (;; id++) {
+		id = find_next_and_bit(ramslice_sets[a], ramslice_sets[b],
+				       rz->end_id, id);
+		if (id >= rz->end_id)
+			return RAMSLICE_NO_ID;
+		if (ramslice_slices[id].rz == rz)
+			return id;
+	}
+}
+
 /* The last slice of a zone in a set, or RAMSLICE_NO_ID. */
 u32 ramslice_last_in(const struct ramslice_zone *rz, enum ramslice_set set)
 {

@@ -161,6 +161,12 @@ static u32 ramslice_best_in(struct ramslice_zone *rz,
 
 	if (end < 0)
 		return ramslice_last_in(rz, set);
+	/* Rather where no gigantic page can be had anyway */
+	if (policy == RAMSLICE_PLACE_PACKED) {
+		id = ramslice_first_in_both(rz, set, RAMSLICE_SET_NEAR_KERNEL);
+		if (id != RAMSLICE_NO_ID)
+			return id;
+	}
 	id = ramslice_next_in(rz, rz->first_id, set);
 	if (end)
 		return id;
@@ -390,6 +396,7 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 			s->rz->woken_by_demand++;
 			s->rz->stats.online_demand++;
 		} else {
+			s->rz->woken_by_request++;
 			s->rz->stats.online_request++;
 		}
 	}

@@ -132,6 +132,21 @@ static void ramslice_a_kernel_allocation_blocks(struct kunit *test)
 				RAMSLICE_REASON_NONE);
 }
 
+static void ramslice_another_page_blocks_when_one_has_gone(struct kunit *test)
+{
+	unsigned long pfn = ramslice_first_pfn(test);
+	u32 id = ramslice_geom_slice(&ramslice_geom, pfn);
+	struct ramslice_slice *s = &ramslice_slices[id];
+
+	ramslice_read_pair(test);
+	mutex_lock(&s->rz->scan_mutex);
+	/* Of the allocation, the first page alone has a reference */
+	WRITE_ONCE(s->blocker, pfn + 1);
+	mutex_unlock(&s->rz->scan_mutex);
+	KUNIT_EXPECT_NE(test, ramslice_blocker_of(id), RAMSLICE_REASON_NONE);
+	KUNIT_EXPECT_NE(test, READ_ONCE(s->blocker), pfn + 1);
+}
+
 static void ramslice_a_slice_is_the_sum_of_its_pageblocks(struct kunit *test)
 {
 	u32 id = ramslice_geom_slice(&ramslice_geom, ramslice_first_pfn(test));
@@ -154,6 +169,7 @@ static struct kunit_case ramslice_scan_cases[] = {
 	KUNIT_CASE(ramslice_what_is_freed_is_touched_and_free),
 	KUNIT_CASE(ramslice_a_summary_makes_nothing_free),
 	KUNIT_CASE(ramslice_a_kernel_allocation_blocks),
+	KUNIT_CASE(ramslice_another_page_blocks_when_one_has_gone),
 	KUNIT_CASE(ramslice_a_slice_is_the_sum_of_its_pageblocks),
 	{}
 };
