@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * ramslice inside the kernel: the hooks that mm calls, with stubs that
- * compile away, and the interface of power drivers.
+ * compile away. Power drivers include ramslice_power.h.
  *
  * Every hook in mm is a few lines around a function declared here. They cost
  * a static key while ramslice is off.
