@@ -7,8 +7,7 @@ use std::str::FromStr;
 use anyhow::Result;
 use ramslice_types::{
     Backend, BufferBooks, Bytes, ContentsDetail, MachineState, Reason, SliceContents, SliceRanges,
-    SliceSizes,
-    SliceState, SliceTotals,
+    SliceSizes, SliceState, SliceTotals,
 };
 use serde::Serialize;
 

@@ -1,6 +1,6 @@
 //! Settings, figures of energy, slices or the boot change, and what becomes of what was learned.
 
-use ramslice_types::Bytes;
+use ramslice_types::{Bytes, Request, RequestOp};
 
 use super::tests::{SLICE, TestMachine, engine, engine_of, host, settings, steps, with_energy};
 use super::*;

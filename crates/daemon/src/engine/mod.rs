@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use ramslice_backend::VmstatCounters;
 use ramslice_energy::EnergySample;
-use ramslice_policy::{AnyPolicy, PolicyEvent, PolicyKind, SliceEconomics, SliceRow, WakeCause};
+use ramslice_policy::{AnyPolicy, PolicyEvent, SliceEconomics, SliceRow, WakeCause};
 use ramslice_types::{
-    Backend, BackendError, BackendInfo, Pages, Price, PriceParameter, Ratio, Request, RequestOp,
-    SliceId, SliceSnapshot, SliceState, WorkCounters,
+    Backend, BackendError, BackendInfo, Pages, Price, PriceParameter, Ratio, SliceId,
+    SliceSnapshot, SliceState, WorkCounters,
 };
 use tracing::{debug, info};
 
@@ -203,7 +203,6 @@ impl DecisionEngine {
         now: Duration,
     ) -> Result<(), BackendError> {
         let began = Instant::now();
-        self.drain_lru_batches(backend, backend_kind);
         let mut look = self.look(backend, backend_kind, now, began)?;
         self.report_restart();
         // One deadline for all of them: many slow requests would delay the next step and the
@@ -339,25 +338,6 @@ impl DecisionEngine {
     pub fn set_error(&mut self, error: &BackendError) {
         self.error = Some(error.to_string());
         self.decisions.clear();
-    }
-
-    /// Makes the kernel drain the CPUs' LRU batches, by a dry run.
-    ///
-    /// Pages in these batches look unmovable, so a policy that names slices would leave out every
-    /// slice that has one. Other policies need no dry run: their requests drain the batches.
-    fn drain_lru_batches(&self, backend: &dyn Backend, backend_kind: &'static str) {
-        let names = matches!(
-            self.settings.policy.policy,
-            PolicyKind::Watermarks | PolicyKind::Threshold | PolicyKind::Repair
-        );
-        if !names || backend_kind == STOCK {
-            return;
-        }
-        if let Err(error) =
-            backend.request(&Request { dry_run: true, ..Request::new(RequestOp::OfflineFree) })
-        {
-            debug!(%error, "LRU batches were not drained: some slices may look unmovable");
-        }
     }
 
     /// Counts how long tasks have waited for memory since the last step.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use ramslice_backend::FakeMachine;
 use ramslice_sim::{MemoryChange, OwnerClass, OwnerId};
-use ramslice_types::Reason;
+use ramslice_types::{Reason, Request, RequestOp};
 
 use super::tests::{SLICE, TestMachine, engine, engine_of, host, settings, steps};
 use super::*;

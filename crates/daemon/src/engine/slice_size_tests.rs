@@ -1,6 +1,6 @@
 //! When slices become as large as what the hardware switches as one, and when and why not.
 
-use ramslice_types::Bytes;
+use ramslice_types::{Bytes, Request, RequestOp};
 
 use super::tests::{SLICE, TestMachine, engine_of, steps, with_energy};
 use super::*;

@@ -1,6 +1,6 @@
 //! Steps on the simulated machine: huge pages are made of what sleeps and given back.
 
-use ramslice_types::{BufferBooks, Bytes, HugePagePool, Reason};
+use ramslice_types::{BufferBooks, Bytes, HugePagePool, Reason, Request, RequestOp};
 
 use super::tests::{TestMachine, engine_of, settings, step, steps};
 use super::*;
