@@ -45,8 +45,8 @@ pub enum KernelError {
     /// `enabled` reads 0 and there is no device.
     #[error(
         "ramslice is switched off ({path} reads 0): remove `ramslice=off` from the kernel command \
-         line and reboot; if that has `ramslice=table:` or `ramslice=firmware`, the kernel log says \
-         what is wrong",
+         line and reboot; if that has `ramslice=table:` or `ramslice=firmware`, the kernel log \
+         says what is wrong",
         path = .path.display()
     )]
     Disabled {

@@ -52,7 +52,7 @@ pub fn huge_page_ranges(info: &BackendInfo, slices: &[Slice], page: Bytes) -> Ve
     found
 }
 
-/// Bytes of a range that these slices by a table have. There may be gaps, of which nothing is known.
+/// Bytes of a range that these slices by a table have. Of gaps, nothing is known.
 fn covered(info: &BackendInfo, ids: &[SliceId], range: Range<u64>) -> u64 {
     let part = |run: Range<u64>| run.end.min(range.end).saturating_sub(run.start.max(range.start));
     ids.iter().flat_map(|&id| info.extents(id).ranges().map(part).collect::<Vec<_>>()).sum()

@@ -431,7 +431,7 @@ static int ramslice_check_size(int nid, u64 bytes)
 {
 	u64 slice = ramslice_group_bytes(), block = memory_block_size_bytes();
 
-	/* Slices by a table are of no one size that blocks could fit in */
+	/* Slices by a table differ in size, and blocks need not fit in them */
 	if (ramslice_geom.table || (slice % block && block % slice))
 		return -EOPNOTSUPP;
 	if (bytes % ramslice_cold_unit())
