@@ -26,7 +26,10 @@ def ioctl(fd, number, argument):
 class Ioctls(harness.RamsliceTest):
     """Structures as bytes, so that they can be invalid."""
 
-    SIZES = {dev.IOC_INFO: 136, dev.IOC_ZONE: 112, dev.IOC_SNAPSHOT: 48, dev.IOC_REQUEST: 128}
+    SIZES = {
+        dev.IOC_INFO: 136, dev.IOC_ZONE: 112, dev.IOC_SNAPSHOT: 48, dev.IOC_REQUEST: 128,
+        dev.IOC_SEGMENTS: 16,
+    }
     FIRST_SIZES = SIZES | {dev.IOC_INFO: 112, dev.IOC_ZONE: 96, dev.IOC_SNAPSHOT: 40}
 
     def valid(self, number):
@@ -36,6 +39,7 @@ class Ioctls(harness.RamsliceTest):
             dev.IOC_ZONE: dev.Zone(),
             dev.IOC_SNAPSHOT: self.snapshot(self.room()),
             dev.IOC_REQUEST: self.request(flags=dev.DRY_RUN, max_slices=1),
+            dev.IOC_SEGMENTS: dev.SegmentList(),
         }[number]
         what.size = ctypes.sizeof(what)
         self.assertEqual(what.size, self.SIZES[number])
@@ -116,7 +120,7 @@ class Ioctls(harness.RamsliceTest):
 
     def test_unknown_ioctls_are_refused_with_enotty(self):
         # TCGETS, numbers around ours, and ours with a direction and a size
-        for number in (0x5401, 0xBA05, 0xBAFF, 0xBB00, 0x0000, 0xC070BA00, 0x8070BA00):
+        for number in (0x5401, 0xBA06, 0xBAFF, 0xBB00, 0x0000, 0xC070BA00, 0x8070BA00):
             with self.refused(errno.ENOTTY, hex(number)):
                 self.call(number, self.valid(dev.IOC_INFO))
 
