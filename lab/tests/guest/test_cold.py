@@ -275,6 +275,7 @@ class Modes(ColdTest):
         finally:
             path.unlink()
 
+    @pytest.mark.slow
     def test_nobody_is_killed_while_cold_memory_is_free(self):
         cold.resize(512)
         dev.write(cold.COLD / "mode", "strict")

@@ -13,6 +13,8 @@ import time
 import unittest
 from pathlib import Path
 
+import pytest
+
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.daemon import DaemonTest
 from ramlab.guest.harness import MIB, PAGE
@@ -264,6 +266,7 @@ least_lookups = 2000
 
         self.daemon.until(settled)
 
+    @pytest.mark.slow
     def test_streaming_past_a_small_hot_set_raises_nothing(self):
         stream = CountedFile(Path("/mnt/stream"), 200 * MIB // PAGE)
         self.addCleanup(stream.close)

@@ -255,7 +255,7 @@ class Refused(unittest.TestCase):
         self.assertIn("the kernel log says what is wrong", " ".join(done.stderr.split()))
 
 
-@vm(mem="512M", append="ramslice=table:64M@128M,64M@64M,32M@176M")
+@vm(mem="512M", append="ramslice=table:64M@128M,64M@64M,32M@176M", slow=True)
 class Overlap(Refused):
     def test_a_table_with_an_overlap_is_refused_and_the_entry_named(self):
         self.assert_off("the table of slices has 33554432 bytes at 0xb000000: it overlaps the one "
@@ -276,7 +276,7 @@ class Unaligned(Refused):
                         "whole pageblocks")
 
 
-@vm(mem="512M", append="ramslice=firmware")
+@vm(mem="512M", append="ramslice=firmware", slow=True)
 class Silent(Refused):
     def test_where_firmware_says_nothing_the_segments_are_not_known(self):
         self.assert_off("which segments of memory power down as one is not known: firmware has no "

@@ -103,6 +103,7 @@ class Sizes(unittest.TestCase):
 
 
 class Programs(Sizes):
+    @pytest.mark.slow
     def test_quicksort_swaps_with_less_memory_than_its_array(self):
         plenty, held = self.both("quicksort", 0.7)
         array_kib = 8 * 5_000_000 >> 10
@@ -144,6 +145,7 @@ class Programs(Sizes):
         self.assertGreaterEqual(plenty["footprint_kib"], 500 * 500 * 8 >> 10)
         self.assertGreaterEqual(held["counters"]["pswpout"], plenty["counters"]["pswpout"])
 
+    @pytest.mark.slow
     def test_a_heap_just_above_the_live_data_is_collected_more_often(self):
         plenty = self.figures("garbage")
         live = plenty["live_kib"]
@@ -217,6 +219,7 @@ class GiveBack(Sizes):
         self.assertNotIn("counters", found)
 
 
+@pytest.mark.slow
 class SlowDisk(Sizes):
     def test_a_request_takes_the_delay_and_no_host_decides_it(self):
         """Every page of a file that is not in the cache costs at least the disk's delay."""

@@ -6,6 +6,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from ramlab.guest import dma_heap, harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.daemon import DaemonTest
@@ -134,6 +136,7 @@ class Takers(DaemonTest):
                               check=True).stdout
         self.assertIn("huge 10 (2 GiB)", " ".join(text.split()))
 
+    @pytest.mark.slow
     def test_a_buffer_that_was_refused_can_be_had_after_pages_were_given_back(self):
         self.configure(huge_count=2, settle_seconds=600)
         self.daemon.start()
