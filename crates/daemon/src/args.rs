@@ -25,7 +25,7 @@ refused with line and column, and the old settings stay. What the daemon has lea
 
 const AFTER_LONG_HELP: &str = "\
 Examples:
-  ramsliced --print-config                all settings with their defaults and what they mean
+  ramsliced --print-config                all settings: what they mean, and defaults or examples
   ramsliced --check-config                check /etc/ramslice/ramsliced.toml
   systemctl enable --now ramsliced        observe
   systemctl reload ramsliced              take over changed settings
@@ -67,7 +67,7 @@ pub struct DaemonArgs {
     /// Check the settings and exit: 0 if they are valid, 2 if not
     #[arg(long)]
     pub check_config: bool,
-    /// Print a file with all settings and their defaults, and exit
+    /// Print a file with all settings, their defaults, and examples (e.g.), and exit
     #[arg(long, conflicts_with = "check_config")]
     pub print_config: bool,
     /// Directory of the saved state

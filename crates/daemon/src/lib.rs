@@ -48,6 +48,7 @@ mod settings_cold;
 pub mod settings_files;
 mod settings_schema;
 mod settings_takers;
+pub mod settings_warnings;
 pub mod signals;
 pub mod status;
 pub mod systemd;

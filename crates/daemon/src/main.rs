@@ -11,6 +11,7 @@ use ramsliced::main_loop::{self, DaemonOptions};
 use ramsliced::open_backend::open_backend;
 use ramsliced::settings::{DaemonSettings, SAMPLE};
 use ramsliced::settings_files::drop_ins;
+use ramsliced::settings_warnings::memory_of_machine;
 use ramsliced::{log, pressure_trigger};
 use tracing::level_filters::LevelFilter;
 
@@ -37,6 +38,9 @@ fn main() -> ExitCode {
             count => format!(" with {count} drop-ins"),
         };
         let name = args.config.display();
+        for warning in settings.warnings(memory_of_machine()) {
+            let _ = writeln!(io::stderr(), "{name}: warning: {warning}");
+        }
         return show(&format!("{name}{with}: valid; mode {mode}, policy {policy}\n"));
     }
     let options = begin(args);

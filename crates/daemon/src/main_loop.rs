@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ramslice_backend::WhatIfBackend;
-use ramslice_types::{Backend, BackendError};
+use ramslice_types::{Backend, BackendError, BackendErrorKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{debug, error, info, warn};
 
@@ -96,6 +96,8 @@ struct MainLoop<'a> {
     next_step: Instant,
     retry_delay: Duration,
     last_error: Option<String>,
+    /// The last error is that this user may not read the machine.
+    permission_denied: bool,
     saved_at: Option<Instant>,
     save_failed: bool,
     status_failed: bool,
@@ -135,9 +137,13 @@ pub fn run(
         profile = daemon.engine.settings().worth.name(),
         "begins"
     );
+    daemon.warn_of_settings();
     daemon.listen();
     daemon.watch_pressure();
     daemon.step();
+    if let Some(error) = daemon.lacks_privileges(rustix::process::geteuid().is_root()) {
+        bail!("{error}");
+    }
     daemon.watchdog.started();
     systemd::ready(&daemon.sentence());
     daemon.wait_and_work();
@@ -264,6 +270,7 @@ impl<'a> MainLoop<'a> {
             next_step: Instant::now(),
             retry_delay: FIRST_RETRY,
             last_error: None,
+            permission_denied: false,
             saved_at: None,
             save_failed: false,
             status_failed: false,
@@ -330,6 +337,14 @@ impl MainLoop<'_> {
         self.trigger.is_some() && said.contains(PollFlags::PRI)
     }
 
+    /// Why waiting will not help: the machine is closed to this user.
+    fn lacks_privileges(&self, is_root: bool) -> Option<&str> {
+        if is_root || !self.permission_denied {
+            return None;
+        }
+        self.last_error.as_deref()
+    }
+
     fn step(&mut self) {
         let began = Instant::now();
         let period = self.engine.settings().period;
@@ -357,6 +372,7 @@ impl MainLoop<'_> {
                     warn!(%error, "the machine cannot be read: trying again at growing intervals");
                 }
                 self.engine.set_error(&error);
+                self.permission_denied = error.kind() == BackendErrorKind::Permission;
                 self.reopen_pending = true;
                 // The guard of the open backend goes on, or the metrics show that it does not.
                 self.guard();

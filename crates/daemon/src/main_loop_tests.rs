@@ -282,6 +282,28 @@ fn settings_that_are_tried_by_hand_wake_nothing_of_a_daemon_that_runs() {
 }
 
 #[test]
+fn without_the_permission_to_read_the_machine_only_root_waits() {
+    let place = TestPlace::new();
+    let text = "schema_version = 1\n[metrics]\nlisten = \"off\"\n";
+    for (kind, ends) in [(BackendErrorKind::Permission, true), (BackendErrorKind::Failed, false)] {
+        place.with("boot", text, |options, _| {
+            let opener = |_: &DaemonSettings, _: &KeepGoing| {
+                Err(BackendError::new(kind, "only root may: use sudo"))
+            };
+            let settings = DaemonSettings::read(&options.config).unwrap();
+            let clock = |_: Duration| Box::new(TickClock(Cell::new(0))) as Box<dyn PolicyClock>;
+            let signals = SignalFlags::install().unwrap();
+            let mut daemon = MainLoop::new(options, settings, &opener, clock, signals);
+            daemon.step();
+            let why = ends.then_some("only root may: use sudo");
+            assert_eq!(daemon.lacks_privileges(false), why);
+            // A kernel that is locked down may open up again.
+            assert_eq!(daemon.lacks_privileges(true), None);
+        });
+    }
+}
+
+#[test]
 fn a_second_daemon_does_not_even_begin() {
     let place = TestPlace::new();
     let running = persisted_state::lock_directory(place.dir.path()).unwrap();

@@ -27,7 +27,7 @@ pub use crate::settings_cold::ColdSettings;
 /// The settings file.
 pub const PATH: &str = "/etc/ramslice/ramsliced.toml";
 
-/// A commented file with all defaults.
+/// A file with all settings: defaults, and examples where there is none.
 pub const SAMPLE: &str = include_str!("../../../packaging/ramsliced.toml");
 
 /// The version of the format.
@@ -386,9 +386,18 @@ impl DaemonSettings {
         })?;
         match raw.schema_version {
             None if needs_version => {
-                let message =
-                    format!("missing field `schema_version`: this daemon knows {SCHEMA_VERSION}");
-                return Err(refuse(vec![fault_at(text, Some(0..0), message)]));
+                let version = format!("`schema_version = {SCHEMA_VERSION}`");
+                let fault = if text.trim().is_empty() {
+                    let message = format!(
+                        "the file is empty: it needs {version}; `ramsliced --print-config` prints \
+                         a file with all settings"
+                    );
+                    fault_at(text, None, message)
+                } else {
+                    let message = format!("missing field `schema_version`: write {version}");
+                    fault_at(text, Some(0..0), message)
+                };
+                return Err(refuse(vec![fault]));
             }
             Some(version) if *version.get_ref() != SCHEMA_VERSION => {
                 let message = format!(

@@ -8,45 +8,49 @@ fn parse(text: &str) -> Result<DaemonSettings, SettingsError> {
     DaemonSettings::parse(text, "x.toml")
 }
 
-#[test]
-fn the_sample_has_the_defaults_of_an_empty_file() {
-    let (sample, empty) = (DaemonSettings::defaults(), parse("schema_version = 1\n").unwrap());
-    let facts = |s: &DaemonSettings| {
-        let policy = serde_json::to_string(&s.policy).unwrap();
-        let rest = (
-            s.period,
-            s.backend,
-            s.deadline,
-            s.max_slices,
-            s.pressure,
-            s.save,
-            s.on_stop,
-            s.listen,
-        );
-        format!("{:?} {policy} {} {rest:?}", s.mode, s.worth.name())
+/// All settings as text, but for the lines that they stand in.
+fn all_of(settings: DaemonSettings) -> String {
+    let policy = settings.policy.clone().at("", Default::default());
+    format!("{:?}", DaemonSettings { policy, ..settings })
+}
+
+/// The sample with the defaults that it has as comments, and with the examples or without.
+fn uncommented(with_examples: bool) -> String {
+    let line = |line: &'static str| -> &str {
+        let Some(rest) = line.strip_prefix("# ") else { return line };
+        match rest.strip_prefix("e.g. ") {
+            Some(example) if with_examples => example,
+            Some(_) => line,
+            None => {
+                let name = rest.split_once(" = ").map_or("", |(name, _)| name);
+                let is_setting = !name.is_empty() && !name.contains(' ');
+                if rest.starts_with('[') || is_setting { rest } else { line }
+            }
+        }
     };
-    assert_eq!(facts(&sample), facts(&empty));
+    SAMPLE.lines().flat_map(|text| [line(text), "\n"]).collect()
+}
+
+#[test]
+fn what_the_sample_shows_without_e_g_is_the_default() {
+    let empty = all_of(parse("schema_version = 1\n").unwrap());
+    let sample = DaemonSettings::defaults();
     assert_eq!((sample.mode, sample.period), (DaemonMode::Observe, Duration::from_secs(30)));
     assert!(sample.listen.unwrap().ip().is_loopback());
-}
-
-/// The sample with what it has as comments.
-fn uncommented() -> String {
-    let lines = SAMPLE.lines().map(|line| match line.strip_prefix("# ") {
-        Some(rest) if rest.starts_with('[') || (rest.contains(" = ") && !rest.contains("...")) => {
-            rest
-        }
-        _ => line,
-    });
-    lines.flat_map(|line| [line, "\n"]).collect()
+    assert_eq!(all_of(sample), empty);
+    let text = uncommented(false);
+    for setting in ["floor_mib = 0 ", "resize_slices = true ", "low = 0.75 ", "max_share = 0.5 "] {
+        assert!(text.contains(&format!("\n{setting}")), "{setting} is no default of the sample");
+    }
+    assert_eq!(all_of(parse(&text).unwrap()), empty);
 }
 
 #[test]
-fn every_setting_that_the_sample_has_as_a_comment_is_allowed() {
-    let text = uncommented();
-    let settings = parse(&text).unwrap();
-    assert_eq!(settings.max_slices, Some(16));
+fn every_example_of_the_sample_is_allowed() {
+    let text = uncommented(true);
+    assert_eq!(parse(&text).unwrap().max_slices, Some(16));
     assert!(text.contains("\n[governor]\n") && text.contains("\ntime_factor"));
+    assert!(!text.contains("e.g. "), "{text}");
 }
 
 /// Whether each text is refused, with its place and with these words.
@@ -171,7 +175,7 @@ fn the_value_is_marked_and_not_its_name() {
 
 #[test]
 fn there_are_words_for_every_setting_of_the_sample() {
-    let all = policies::spans(&uncommented());
+    let all = policies::spans(&uncommented(true));
     assert!(all.len() > 30 && all.contains_key("governor.day_seconds"), "{all:?}");
     for name in all.keys() {
         assert!(allowed(name).is_some(), "{name}");
@@ -241,6 +245,15 @@ fn what_is_wrong_in_a_drop_in_is_told_with_its_file_and_place() {
     // What a drop-in mends is not wrong.
     let main = "schema_version = 1\nperiod_seconds = 0\n";
     with_drop_ins(main, &[("a.toml", "period_seconds = 5\n")]).unwrap();
+}
+
+#[test]
+fn an_empty_file_is_said_to_be_empty() {
+    for text in ["", "\n  \n"] {
+        let error = parse(text).unwrap_err().report();
+        assert!(error.starts_with("x.toml: the file is empty"), "{error}");
+        assert!(error.contains("`schema_version = 1`") && error.contains("--print-config"));
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::persisted_state::{self, PersistedState};
 use crate::pressure_trigger::PressureTrigger;
 use crate::price_watch::{self, PriceOffer};
 use crate::settings::{DaemonSettings, OnStop};
+use crate::settings_warnings::memory_of_machine;
 use crate::status::{self, DaemonStatus};
 use crate::systemd;
 
@@ -63,6 +64,7 @@ impl MainLoop<'_> {
                     self.what_if = None;
                 }
                 self.engine.set_settings(settings);
+                self.warn_of_settings();
                 let now = self.engine.settings();
                 if now.listen != before.listen {
                     self.metrics_server = None;
@@ -90,17 +92,19 @@ impl MainLoop<'_> {
         systemd::ready(&self.sentence());
     }
 
+    /// Logs what is probably not meant as it is set.
+    pub(super) fn warn_of_settings(&self) {
+        for warning in self.engine.settings().warnings(memory_of_machine()) {
+            warn!("{warning}");
+        }
+    }
+
     /// Serves metrics if the settings ask for it. Each step tries again.
     pub(super) fn listen(&mut self) {
         let Some(address) = self.engine.settings().listen else { return };
         match MetricsServer::start(address, Arc::clone(&self.metrics)) {
             Ok(serving) => {
                 info!("metrics at http://{}/metrics", serving.address());
-                if !serving.address().ip().is_loopback() && !self.listen_failed {
-                    info!(
-                        "the installed service refuses other hosts: see IPAddressAllow= in its unit"
-                    );
-                }
                 self.metrics_server = Some(serving);
                 self.listen_failed = false;
             }
