@@ -10,7 +10,7 @@ use ramslice_backend::ProcessorKind;
 use ramslice_energy::{
     DramPowerState, DramProfile, EnergyLedger, EnergySample, EnergyStatement, EnergyTally,
     Interval, PowerGranule, SampleClock, StatementSettings, TimeFactor, WorthProfile, builtin_text,
-    worth_profile_names,
+    range, worth_profile_names,
 };
 use ramslice_policy::{RestEconomics, SliceEconomics};
 use ramslice_types::{BackendInfo, Bytes, Joules, Price, PriceParameter};
@@ -32,6 +32,9 @@ pub enum EnergyPlanError {
     #[error("energy.machine: {0}")]
     Machine(String),
 }
+
+/// The built-in profile of no machine that exists.
+const MADE_UP: &str = "thesis-parc";
 
 /// How much memory the hardware switches as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -265,7 +268,29 @@ impl EnergyPlan {
                     .to_owned(),
             ),
         };
-        power.into_iter().chain(self.granularity_doubt(info.slice_bytes)).collect()
+        let made_up = (self.profile.name == MADE_UP).then(|| {
+            format!(
+                "the joules are those of a made-up LPDDR5 machine, the profile {MADE_UP}: set \
+                 energy.profile to one for your memory"
+            )
+        });
+        let doubt = self.granularity_doubt(info.slice_bytes);
+        power.into_iter().chain(made_up).chain(self.host_doubt(info)).chain(doubt).collect()
+    }
+
+    /// Why joules mean little in a virtual machine.
+    fn host_doubt(&self, info: &BackendInfo) -> Option<String> {
+        let what = if info.reports_to_host() {
+            "slices are reported to a host"
+        } else if matches!(ProcessorKind::here(), ProcessorKind::Virtual(_)) {
+            "this is a virtual machine, whose DRAM is the host's"
+        } else {
+            return None;
+        };
+        Some(format!(
+            "{what}, of which the joules of {} say nothing: set energy.profile to \"giveback\"",
+            self.name()
+        ))
     }
 
     /// Why slices of this size, or this machine's seconds, make joules doubtful.
@@ -520,12 +545,19 @@ impl ModeLedger {
                 measured: None,
             },
         )?;
+        let was_packed = tally.off_high_byte_us > 0 || tally.tried_bytes > 0;
+        let verdict = if was_packed {
+            statement.verdict.sentence.clone()
+        } else {
+            let cost = range(statement.invested_joules);
+            format!("Nothing was packed so far, and looking at memory cost {cost}, by a model.")
+        };
         let earned = EarnedJoules {
             saved: statement.saved_joules.into(),
             invested: statement.invested_joules.into(),
             net: statement.net_joules.into(),
             seconds: tally.elapsed().as_secs_f64(),
-            verdict: statement.verdict.sentence.clone(),
+            verdict,
         };
         Some(if self.is_simulated { earned } else { earned.by(PowerSwitch::of(info)) })
     }

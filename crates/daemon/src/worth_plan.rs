@@ -153,22 +153,19 @@ impl WorthPlan {
     /// What the operator should know, a sentence for each.
     pub fn notes(&self, info: &BackendInfo) -> Vec<String> {
         if let Self::Power(plan) = self {
-            let host = info.reports_to_host().then(|| {
-                format!(
-                    "slices are reported to a host, of which the joules of {} say nothing: set \
-                     energy.profile to \"giveback\"",
-                    plan.name()
-                )
-            });
-            return plan.notes(info).into_iter().chain(host).collect();
+            return plan.notes(info);
         }
         if info.reports_to_host() {
             return Vec::new();
         }
+        let (driver, first) = if info.is_stock() {
+            ("none on a stock kernel", "boot the patched kernel, and ")
+        } else {
+            (info.power_driver.as_str(), "")
+        };
         vec![format!(
-            "no driver reports slices to the host (power driver: {}), so nothing is given back; \
-             figures of what would be given back assume it: modprobe ramslice_report",
-            info.power_driver
+            "no driver reports slices to the host (power driver: {driver}), so nothing is given \
+             back; figures of what would be given back assume it: {first}modprobe ramslice_report"
         )]
     }
 

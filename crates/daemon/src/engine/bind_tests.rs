@@ -182,6 +182,28 @@ fn without_a_power_driver_nothing_is_saved_and_status_and_metrics_say_so() {
 }
 
 #[test]
+fn before_anything_is_packed_the_verdict_speaks_of_looking_alone() {
+    let machine = TestMachine::used(20.0);
+    let mut engine = engine("observe", None);
+    let mut now = 1_000_000;
+    for _ in 0..200 {
+        now = steps(&mut engine, &machine, now, 1);
+        let tally = engine.bound_machine.as_ref().unwrap().ledgers.of(engine.settings.mode);
+        let tally = tally.unwrap().tally();
+        let Some(earned) = engine.status(Duration::ZERO).would_earn.unwrap().earned else {
+            continue;
+        };
+        let packed = tally.off_high_byte_us > 0 || tally.tried_bytes > 0;
+        assert_eq!(earned.verdict.starts_with("Nothing was packed so far"), !packed);
+        if packed {
+            assert!(now > 1_000_000);
+            return;
+        }
+    }
+    panic!("nothing was ever packed");
+}
+
+#[test]
 fn what_would_be_earned_is_the_same_when_a_power_driver_comes() {
     let machine = TestMachine::used(20.0);
     *machine.driver.lock().unwrap() = Some("none");

@@ -143,8 +143,11 @@ impl DecisionEngine {
         };
         if status.error.is_none() {
             let level = if imagined { "would have" } else { "has" };
+            let zone = look.zones.iter().find(|zone| ZoneKey::of(zone) == key);
             info!(
                 op = op.name(),
+                node = key.node.0,
+                zone = zone.map_or("", |zone| &zone.name),
                 done = outcome.slices_done,
                 failed = outcome.slices_failed,
                 reason = outcome.reason.code(),

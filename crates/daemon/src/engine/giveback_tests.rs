@@ -74,6 +74,7 @@ fn joules_of_a_machine_that_reports_to_a_host_are_marked() {
     steps(&mut engine, &machine, 1_000_000, 1);
     let notes = engine.status(Duration::ZERO).notes;
     assert!(notes.iter().any(|note| note.contains("set energy.profile to \"giveback\"")));
+    assert!(notes.iter().any(|note| note.contains("a made-up LPDDR5 machine")), "{notes:?}");
 }
 
 #[test]

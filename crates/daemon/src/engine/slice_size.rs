@@ -42,7 +42,11 @@ impl DecisionEngine {
             None => match backend.set_slice_bytes(size) {
                 Ok(()) => {
                     self.size_refused = None;
-                    info!(%before, %size, "slices are now as large as what the hardware switches");
+                    let how = match backend.simulated_offline() {
+                        Some(_) => "the daemon works as if slices were",
+                        None => "slices are now",
+                    };
+                    info!(%before, %size, "{how} as large as what the hardware switches");
                     return MachineSnapshot::take(backend);
                 }
                 Err(error) => error.to_string(),
