@@ -16,7 +16,10 @@ use crate::error::{FileAccess, KernelError};
 /// Order of the blocks that are reported if the kernel does not say: 2 MiB on x86-64.
 const DEFAULT_ORDER: usize = 9;
 const ORDER: &str = "sys/module/page_reporting/parameters/page_reporting_order";
-const RECLAIM: &str = "sys/fs/cgroup/memory.reclaim";
+/// Where control groups of version 2 are: alone, or beside those of version 1.
+const RECLAIM: [&str; 2] = ["sys/fs/cgroup/memory.reclaim", "sys/fs/cgroup/unified/memory.reclaim"];
+/// The memory controller of version 1, which has no such file.
+const OLD_CONTROLLER: &str = "sys/fs/cgroup/memory";
 const COMPACT: &str = "proc/sys/vm/compact_memory";
 const REPORTED: &str = "sys/module/ramslice_report/parameters/reported_pages";
 const PRESSURE: &str = "proc/pressure/memory";
@@ -39,9 +42,21 @@ pub struct GuestMemoryUse {
 /// Why cache could not be reclaimed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReclaimError {
-    /// Without cgroups of version 2.
-    #[error("{path} is missing: mount cgroup2 there", path = .0.display())]
+    /// Without cgroups of version 2, or on Linux before 5.19.
+    #[error(
+        "page cache cannot be reclaimed here, because {path} is missing: it takes Linux 5.19 or \
+         later, and cgroup2 mounted on /sys/fs/cgroup; `--cache keep` does the rest",
+        path = .0.display()
+    )]
     NoCgroup(PathBuf),
+    /// Cgroups of version 1 have the memory controller.
+    #[error(
+        "page cache cannot be reclaimed here, because {path} is missing: cgroups of version 1 have \
+         the memory controller; with systemd, boot with systemd.unified_cgroup_hierarchy=1; \
+         `--cache keep` does the rest",
+        path = .0.display()
+    )]
+    OldCgroup(PathBuf),
     /// Reclaim could take programs' memory instead of cache.
     #[error(
         "this kernel cannot reclaim cache alone while there is swap (since 6.11 it can, by \
@@ -85,6 +100,26 @@ impl GuestMemory {
         })
     }
 
+    /// Whether cache can be reclaimed here; nothing is.
+    ///
+    /// # Errors
+    /// What it takes.
+    pub fn check_reclaim(&self) -> Result<(), ReclaimError> {
+        self.reclaim_file().map(drop)
+    }
+
+    fn reclaim_file(&self) -> Result<PathBuf, ReclaimError> {
+        let paths = RECLAIM.map(|name| self.root.join(name));
+        if let Some(found) = paths.iter().find(|path| path.exists()) {
+            return Ok(found.clone());
+        }
+        let [usual, _] = paths;
+        if self.root.join(OLD_CONTROLLER).exists() {
+            return Err(ReclaimError::OldCgroup(usual));
+        }
+        Err(ReclaimError::NoCgroup(usual))
+    }
+
     /// Reclaims so much of the cache that is used least; programs' memory stays.
     ///
     /// The kernel takes what it finds: less is no error.
@@ -92,10 +127,7 @@ impl GuestMemory {
     /// # Errors
     /// See [`ReclaimError`].
     pub fn reclaim_cache(&self, bytes: Bytes, has_swap: bool) -> Result<(), ReclaimError> {
-        let path = self.root.join(RECLAIM);
-        if !path.exists() {
-            return Err(ReclaimError::NoCgroup(path));
-        }
+        let path = self.reclaim_file()?;
         match fs::write(&path, format!("{} swappiness=0", bytes.0)) {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 if has_swap {
@@ -234,17 +266,28 @@ Node 0, zone    DMA32   1024     17      3      2      1      1      1      1   
 
     #[test]
     fn cache_is_reclaimed_without_swapping() {
-        let (root, memory) = system(&[(RECLAIM, "")]);
-        memory.reclaim_cache(Bytes(4096), true).unwrap();
-        let text = fs::read_to_string(root.path().join(RECLAIM)).unwrap();
-        assert_eq!(text, "4096 swappiness=0");
+        for name in RECLAIM {
+            let (root, memory) = system(&[(name, "")]);
+            memory.check_reclaim().unwrap();
+            memory.reclaim_cache(Bytes(4096), true).unwrap();
+            let text = fs::read_to_string(root.path().join(name)).unwrap();
+            assert_eq!(text, "4096 swappiness=0");
+        }
     }
 
     #[test]
-    fn without_cgroups_it_says_what_to_mount() {
-        let (_root, memory) = system(&[]);
-        let error = memory.reclaim_cache(Bytes(4096), false).unwrap_err();
-        assert!(error.to_string().contains("mount cgroup2"), "{error}");
+    fn without_cgroups_of_version_2_it_says_what_it_takes() {
+        let error = |files: &[(&str, &str)]| {
+            let (_root, memory) = system(files);
+            let error = memory.check_reclaim().unwrap_err().to_string();
+            assert_eq!(memory.reclaim_cache(Bytes(4096), false).unwrap_err().to_string(), error);
+            error
+        };
+        let text = error(&[]);
+        assert!(text.contains("cgroup2 mounted on /sys/fs/cgroup"), "{text}");
+        let text = error(&[("sys/fs/cgroup/memory/tasks", ""), ("sys/fs/cgroup/unified/x", "")]);
+        assert!(text.contains("systemd.unified_cgroup_hierarchy=1"), "{text}");
+        assert!(text.contains("--cache keep"), "{text}");
     }
 
     #[test]

@@ -110,7 +110,8 @@ impl StallTrigger {
 /// The patched kernel has none of these limits.
 pub struct HotplugGuard<'a> {
     backend: &'a HotplugBackend,
-    trigger: Option<StallTrigger>,
+    /// Without one: why.
+    trigger: Result<StallTrigger, String>,
     /// After an error the trigger is set up again, because its file may have been the cause.
     trigger_outdated: bool,
     pressure_path: PathBuf,
@@ -143,7 +144,7 @@ impl<'a> HotplugGuard<'a> {
         };
         let pressure = backend.system.path("proc/pressure/memory");
         let trigger = open_trigger(&pressure)?;
-        debug!(%floor, psi = trigger.is_some(), "guard");
+        debug!(%floor, psi = trigger.is_ok(), "guard");
         Ok(Self {
             backend,
             trigger,
@@ -163,9 +164,9 @@ impl<'a> HotplugGuard<'a> {
         self.floor
     }
 
-    /// Whether the kernel reports stalls.
-    pub fn has_trigger(&self) -> bool {
-        self.trigger.is_some()
+    /// Why stalls are not noticed, so that only what is available counts; none if they are.
+    pub fn stall_fault(&self) -> Option<&str> {
+        self.trigger.as_ref().err().map(String::as_str)
     }
 
     /// Watches for at most `timeout`, and wakes slices when memory is short.
@@ -216,13 +217,13 @@ impl<'a> HotplugGuard<'a> {
                 if self.idle_until > now { self.idle_until.saturating_sub(now) } else { LOOK };
             let left = end.saturating_sub(self.backend.system.now()).min(pause);
             let stalled = match &self.trigger {
-                Some(trigger) => {
+                Ok(trigger) => {
                     let path = &self.pressure_path;
                     trigger
                         .wait(left)
                         .map_err(|source| failed(path.clone(), FileAccess::Read, source))
                 }
-                None => {
+                Err(_) => {
                     self.backend.system.pause(left);
                     Ok(false)
                 }
@@ -383,13 +384,26 @@ impl<'a> HotplugGuard<'a> {
     }
 }
 
-/// The kernel's trigger on this file.
-fn open_trigger(pressure: &Path) -> Result<Option<StallTrigger>, KernelError> {
-    match StallTrigger::open(pressure) {
-        Ok(trigger) => Ok(Some(trigger)),
-        // With psi=0 on the command line, or a kernel without PSI, MemAvailable alone has to do.
-        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Ok(None),
-        Err(source) => Err(failed(pressure.to_owned(), FileAccess::Write, source)),
+/// The kernel's trigger on this file, or why MemAvailable alone has to do.
+fn open_trigger(pressure: &Path) -> Result<Result<StallTrigger, String>, KernelError> {
+    let source = match StallTrigger::open(pressure) {
+        Ok(trigger) => return Ok(Ok(trigger)),
+        Err(source) => source,
+    };
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            Err(failed(pressure.to_owned(), FileAccess::Write, source))
+        }
+        // With psi=0 on the command line, or a kernel without PSI.
+        io::ErrorKind::NotFound | io::ErrorKind::Unsupported => {
+            Ok(Err("this kernel does not report stalls (psi=1 makes it)".to_owned()))
+        }
+        // Without CAP_SYS_RESOURCE, windows must be multiples of 2 s: EINVAL.
+        _ => Ok(Err(format!(
+            "stalls are not reported to this process, which may lack CAP_SYS_RESOURCE ({}: \
+             {source})",
+            pressure.display()
+        ))),
     }
 }
 
@@ -400,6 +414,27 @@ mod tests {
     use super::super::fake_machine::FakeMachine;
     use super::*;
     use crate::readers::KernelPaths;
+
+    #[test]
+    fn a_kernel_without_stalls_is_told_apart_from_one_that_refuses_to_report_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let fault = |path: &Path| open_trigger(path).unwrap().unwrap_err();
+        let absent = fault(&dir.path().join("memory"));
+        assert!(absent.contains("psi=1"), "{absent}");
+        // Opening a directory for writing fails even for root.
+        let refused = fault(dir.path());
+        assert!(refused.contains("CAP_SYS_RESOURCE") && !refused.contains("psi=1"), "{refused}");
+    }
+
+    #[test]
+    fn a_guard_that_could_wake_nothing_is_refused() {
+        let fake = FakeMachine::new();
+        let backend = fake.backend();
+        backend.check_may_switch().unwrap();
+        fake.inner().read_only = true;
+        let error = backend.check_may_switch().unwrap_err().to_string();
+        assert!(error.contains("/state is on a file system that is mounted read-only"), "{error}");
+    }
 
     #[test]
     fn a_stall_during_another_request_is_not_forgotten() {

@@ -269,6 +269,14 @@ impl HotplugBackend {
         Ok(self.margin_now()?)
     }
 
+    /// Fails if this process may not switch memory blocks: without root, for instance.
+    ///
+    /// # Errors
+    /// Which file cannot be written, and what to do.
+    pub fn check_may_switch(&self) -> Result<(), KernelError> {
+        request::check_blocks_are_writable(&*self.system)
+    }
+
     fn margin_now(&self) -> Result<Bytes, KernelError> {
         Ok(Self::margin_of(self.read_blocks()?.managed().bytes(self.page_bytes)))
     }

@@ -127,7 +127,7 @@ fn scan_for(
 }
 
 /// Fails if blocks cannot be switched: in most containers, for instance.
-fn check_blocks_are_writable(system: &dyn SystemFiles) -> Result<(), KernelError> {
+pub(super) fn check_blocks_are_writable(system: &dyn SystemFiles) -> Result<(), KernelError> {
     let Some(first) = blocks::numbers(system)?.into_iter().next() else { return Ok(()) };
     let path = file(first, "state");
     system

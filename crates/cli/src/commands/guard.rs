@@ -66,13 +66,10 @@ pub(crate) fn run(
         return Err(BackendError::new(BackendErrorKind::Unsupported, message).into());
     }
     let backend = HotplugBackend::open().map_err(BackendError::from)?;
+    backend.check_may_switch().map_err(BackendError::from)?;
     let mut guard = HotplugGuard::new(&backend, args.floor)?;
     if !context.json() {
-        let stalls = if guard.has_trigger() {
-            ""
-        } else {
-            "; this kernel does not report stalls (psi=1 makes it)"
-        };
+        let stalls = guard.stall_fault().map_or_else(String::new, |why| format!("; {why}"));
         writeln!(out, "waking slices when less than {} is available{stalls}", guard.floor())?;
         out.flush()?;
     }

@@ -16,7 +16,7 @@ use super::{GivebackArgs, NO_DEVICE, device_names};
 use crate::context::{CommandContext, write_json};
 use crate::exit::{ExitStatus, UsageError};
 use crate::interrupt::interruptible;
-use crate::render::{ColumnAlign, TextTable};
+use crate::render::{ColumnAlign, TextTable, wrapped};
 use crate::stderr;
 
 /// What is reclaimed at a time: between two steps, Ctrl-C and the progress get their turn.
@@ -30,6 +30,8 @@ struct StockDocument<'a> {
     whole_blocks_bytes: Bytes,
     idle_cache_bytes: Bytes,
     used_cache_bytes: Bytes,
+    /// Whether --now can reclaim it.
+    cache_reclaimable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     dry_run: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,6 +67,7 @@ pub(super) fn run(
         whole_blocks_bytes: now.whole_blocks,
         idle_cache_bytes: now.idle_cache,
         used_cache_bytes: now.used_cache,
+        cache_reclaimable: memory.check_reclaim().is_ok(),
         dry_run: args.now.then_some(args.dry_run),
         reclaimed_bytes: None,
         whole_blocks_before_bytes: None,
@@ -75,7 +78,11 @@ pub(super) fn run(
         if context.json() {
             write_json(out, "giveback", document(&before))?;
         } else {
-            table(&before, devices).write(out, &context.screen)?;
+            let reclaim = memory.check_reclaim();
+            table(&before, devices, reclaim.is_ok()).write(out, &context.screen)?;
+            if let Err(error) = reclaim {
+                wrapped(&error.to_string(), "", &context.screen, out)?;
+            }
         }
         return Ok(ExitStatus::Ok);
     }
@@ -84,6 +91,9 @@ pub(super) fn run(
         return Err(UsageError(NO_DEVICE.to_owned()).into());
     }
     let wanted = to_reclaim(&before, args.cache);
+    if wanted > Bytes::ZERO {
+        memory.check_reclaim()?;
+    }
     if args.dry_run {
         if context.json() {
             write_json(out, "giveback", document(&before))?;
@@ -183,7 +193,7 @@ fn to_reclaim(memory: &GuestMemoryUse, choice: CacheChoice) -> Bytes {
     }
 }
 
-fn table(memory: &GuestMemoryUse, devices: &[MemoryReturn]) -> TextTable {
+fn table(memory: &GuestMemoryUse, devices: &[MemoryReturn], can_reclaim: bool) -> TextTable {
     let mut table = TextTable::new(&[
         ("", ColumnAlign::Left),
         ("", ColumnAlign::Right),
@@ -202,7 +212,11 @@ fn table(memory: &GuestMemoryUse, devices: &[MemoryReturn]) -> TextTable {
     row(
         "idle cache",
         Some(memory.idle_cache),
-        "page cache that was not used lately: `ramslice giveback --now`",
+        if can_reclaim {
+            "page cache that was not used lately: `ramslice giveback --now`"
+        } else {
+            "page cache that was not used lately; it cannot be reclaimed here: see below"
+        },
     );
     row("used cache", Some(memory.used_cache), "page cache that was: stays");
     row("kernel", None, "has no ramslice: free memory among pages in use stays with the guest");
@@ -213,6 +227,26 @@ fn table(memory: &GuestMemoryUse, devices: &[MemoryReturn]) -> TextTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::render::OutputStyle;
+
+    #[test]
+    fn idle_cache_that_cannot_be_reclaimed_is_not_offered() {
+        let rows = |can_reclaim| {
+            let memory = GuestMemoryUse {
+                free: Bytes::ZERO,
+                whole_blocks: Bytes::ZERO,
+                idle_cache: Bytes(3 << 20),
+                used_cache: Bytes::ZERO,
+                has_swap: false,
+            };
+            let mut text = Vec::new();
+            table(&memory, &[], can_reclaim).write(&mut text, &OutputStyle::plain()).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        assert!(rows(true).contains("lately: `ramslice giveback --now`"));
+        assert!(rows(false).contains("cannot be reclaimed here"));
+        assert!(!rows(false).contains("--now"));
+    }
 
     #[test]
     fn what_was_used_lately_goes_only_if_all_cache_is_to_go() {
