@@ -168,6 +168,14 @@ pub fn ranges(ids: &[u32]) -> String {
         .join(",")
 }
 
+/// An error unless this node has memory.
+pub fn check_node(zones: &[Zone], node: NodeId) -> Result<(), UsageError> {
+    if zones.iter().any(|zone| zone.node == node) {
+        return Ok(());
+    }
+    Err(UsageError(format!("there is no node {node} with memory: see `ramslice status`")))
+}
+
 /// The number of a zone by its name, on any node if none is given.
 pub fn zone_number(
     zones: &[Zone],
@@ -175,12 +183,8 @@ pub fn zone_number(
     name: &str,
 ) -> Result<ZoneNumber, UsageError> {
     let here = |zone: &&Zone| node.is_none_or(|node| node == zone.node);
-    if let Some(node) = node
-        && !zones.iter().any(|zone| here(&zone))
-    {
-        return Err(UsageError(format!(
-            "there is no node {node} with memory: see `ramslice status`"
-        )));
+    if let Some(node) = node {
+        check_node(zones, node)?;
     }
     let found = zones.iter().filter(here).find(|zone| zone.name.eq_ignore_ascii_case(name));
     found.map(|zone| zone.zone).ok_or_else(|| {

@@ -543,6 +543,9 @@ fn little_managed(findings: &MachineFindings) -> Option<String> {
 fn drivers(findings: &mut MachineFindings, parts: &MemoryLayout, verdict: &mut PowerDownVerdict) {
     let ramslice = findings.ramslice.clone();
     let driver = ramslice.as_ref().and_then(|ramslice| ramslice.real_driver()).map(str::to_owned);
+    if ramslice.is_none() && verdict.slice.parameter.is_some() {
+        verdict.slice.because.push_str("; it takes the patched kernel");
+    }
     verdict.today = match (&ramslice, &driver) {
         (Some(_), Some(driver)) => format!("The running kernel has the power driver `{driver}`."),
         (None, _) => "Nothing is powered down today: as far as can be seen, the running kernel \

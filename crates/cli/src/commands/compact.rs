@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use serde::Serialize;
 use crate::context::{CommandContext, write_json};
 use crate::exit::ExitStatus;
 use crate::interrupt::{TICK, interruptible};
+use crate::render::wrapped;
 use crate::request_report::{reason_text, slices, zone_number};
 use crate::stderr;
 
@@ -99,8 +101,9 @@ pub(crate) fn run(
         };
         write_json(out, "compact", body)?;
     } else {
-        for line in report(&request, &outcome, &info) {
-            writeln!(out, "{line}")?;
+        let source = context.source_path();
+        for line in report(&request, &outcome, &info, source) {
+            wrapped(&line, "", &context.screen, out)?;
         }
     }
     Ok(if outcome.ran_to_its_end() { ExitStatus::Ok } else { ExitStatus::Refused })
@@ -191,7 +194,13 @@ fn progress_line(
     )
 }
 
-fn report(request: &Request, outcome: &RequestOutcome, info: &BackendInfo) -> Vec<String> {
+/// `source` is the file of a saved machine, on which requests are only simulated.
+fn report(
+    request: &Request,
+    outcome: &RequestOutcome,
+    info: &BackendInfo,
+    source: Option<&Path>,
+) -> Vec<String> {
     let size = |pages: Pages| pages.bytes(info.page_bytes);
     let done = info.bytes_of_any(outcome.slices_done);
     let done = done.map_or_else(String::new, |bytes| format!(" ({bytes})"));
@@ -203,6 +212,9 @@ fn report(request: &Request, outcome: &RequestOutcome, info: &BackendInfo) -> Ve
     }
     if outcome.slices_failed > 0 {
         first.push_str(&format!(", {} in vain", slices(outcome.slices_failed)));
+    }
+    if let (Some(name), false) = (source.and_then(Path::file_name), request.dry_run) {
+        first.push_str(&format!(", on a copy of {}", name.display()));
     }
     lines.push(first);
     if request.dry_run {
@@ -234,13 +246,18 @@ fn report(request: &Request, outcome: &RequestOutcome, info: &BackendInfo) -> Ve
         ));
     }
     lines.push(format!("ended: {}", end_sentence(request, outcome)));
+    let when = if request.dry_run { "now" } else { "afterwards" };
     lines.push(format!(
-        "now: {} used, {} free and awake, {} offline, c = {:.2}",
+        "{when}: {} used, {} free and awake, {} offline, c = {:.2}",
         size(info.used_pages()),
         size(info.free_pages),
         size(info.offline_pages),
         info.offline_ratio(),
     ));
+    if request.dry_run && outcome.slices_done > 0 {
+        let offline = Bytes(size(info.offline_pages).0.saturating_add(done.0));
+        lines.push(format!("afterwards: {offline} would be offline"));
+    }
     lines
 }
 

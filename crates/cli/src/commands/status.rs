@@ -264,8 +264,17 @@ pub(crate) fn headline(machine: &MachineState) -> String {
         info.managed_pages.bytes(info.page_bytes),
         machine.snapshot.slices.len(),
         SliceSizes(info),
-        if info.power_driver == "none" { "none (nothing is saved)" } else { &info.power_driver },
+        driver_words(info),
     )
+}
+
+/// The power driver in words: a stock kernel cannot say whether one listens to memory hotplug.
+fn driver_words(info: &ramslice_types::BackendInfo) -> &str {
+    match info.power_driver.as_str() {
+        "none" => "none (nothing is saved)",
+        _ if info.is_stock() => "not known (slices are switched by memory hotplug)",
+        name => name,
+    }
 }
 
 /// Used, free, offline, c.

@@ -19,6 +19,18 @@ pub(crate) struct SliceGrid<'a> {
 }
 
 impl<'a> SliceGrid<'a> {
+    /// Where the rows of slices begin, as text; a gap has none.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        let start = |row: &GridRow<'_>| match row {
+            GridRow::Gap => None,
+            GridRow::Slices { start, .. } => Some(*start),
+        };
+        let mut texts =
+            row_addresses(&self.rows.iter().filter_map(start).collect::<Vec<_>>()).into_iter();
+        let text = |row: &GridRow<'_>| start(row).and_then(|_| texts.next()).unwrap_or_default();
+        self.rows.iter().map(text).collect()
+    }
+
     /// Lays out the machine's slices, `per_row` to a row; rows start at multiples of it.
     pub(crate) fn new(machine: &'a MachineState, per_row: u32) -> Self {
         let per_row = per_row.max(1);
@@ -70,9 +82,32 @@ pub(crate) fn address(start: u64) -> String {
     format!("{} MiB", start >> 20)
 }
 
+/// The addresses of rows, in one unit and exactly: GiB if each is a multiple of an eighth of one,
+/// otherwise MiB, of which every pageblock is a multiple.
+pub(crate) fn row_addresses(starts: &[u64]) -> Vec<String> {
+    const GIB: u64 = 1 << 30;
+    let is_large = starts.iter().any(|&start| start >= GIB);
+    let in_gib = is_large && starts.iter().all(|start| start.is_multiple_of(GIB / 8));
+    let text = |&start: &u64| {
+        if in_gib {
+            format!("{} GiB", start as f64 / GIB as f64)
+        } else {
+            format!("{} MiB", start >> 20)
+        }
+    };
+    starts.iter().map(text).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_addresses_of_rows_have_one_unit() {
+        assert_eq!(row_addresses(&[0, 1 << 29, 3 << 29]), ["0 GiB", "0.5 GiB", "1.5 GiB"]);
+        assert_eq!(row_addresses(&[0, 1 << 29]), ["0 MiB", "512 MiB"]);
+        assert_eq!(row_addresses(&[1 << 30, (1 << 30) + (32 << 20)]), ["1024 MiB", "1056 MiB"]);
+    }
 
     #[test]
     fn addresses_are_exact() {

@@ -5,7 +5,7 @@
 
 use ramslice_types::{MachineState, PageComposition, PageKind, Pages, Slice};
 
-use super::grid::{GridRow, SliceGrid, address};
+use super::grid::{GridRow, SliceGrid};
 use super::screen::{ColorDepth, OutputStyle};
 use ramslice_palette::{RgbColour, ascii, color, ink};
 
@@ -106,12 +106,13 @@ pub(super) fn mosaic_grid(
     let lines = grid
         .rows
         .iter()
-        .map(|row| match row {
+        .zip(grid.addresses())
+        .map(|(row, address)| match row {
             GridRow::Gap => {
                 text(format!("{:>width$}", if screen.unicode { "⋮" } else { ":" }, width = 9))
             }
-            GridRow::Slices { start, zone, cells } => {
-                let mut line = text(format!("{:>9} ", address(*start)));
+            GridRow::Slices { zone, cells, .. } => {
+                let mut line = text(format!("{address:>9} "));
                 for cell in cells {
                     line.extend(tile(screen, *cell, frames, columns));
                     line.extend(std::iter::repeat_n(ScreenCell::plain(' '), step - columns));

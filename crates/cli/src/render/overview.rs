@@ -3,7 +3,7 @@
 
 use ramslice_types::{MachineState, PageComposition, SliceId};
 
-use super::grid::{GridRow, SliceGrid, address};
+use super::grid::{GridRow, SliceGrid, row_addresses};
 use super::mosaic::{AXIS, ScreenCell, ZONES, apportion, mosaic_grid};
 use super::screen::{ColorDepth, OutputStyle};
 use ramslice_palette::RgbColour;
@@ -76,14 +76,14 @@ fn coarse(
             }
         }
         let mut lines: Vec<(u32, Vec<ScreenCell>)> = Vec::new();
+        let mut starts = Vec::new();
         for (number, parts) in &cells {
             let (line, column) = (number / columns, (number % columns) as usize);
             if lines.last().is_none_or(|(last, _)| *last != line) {
                 let first = SliceId(line * columns * per_cell);
-                let start = machine.info.extents(first).start;
-                let mut glyphs = text(format!("{:>9} ", address(start)));
-                glyphs.extend(vec![ScreenCell { ch: ' ', fg: None, bg: None }; columns as usize]);
-                lines.push((line, glyphs));
+                starts.push(machine.info.extents(first).start);
+                let blank = ScreenCell { ch: ' ', fg: None, bg: None };
+                lines.push((line, vec![blank; usize::from(AXIS) + columns as usize]));
             }
             if let Some((_, glyphs)) = lines.last_mut() {
                 glyphs[usize::from(AXIS) + column] = cell(screen, parts);
@@ -93,6 +93,10 @@ fn coarse(
             }
         }
         if lines.len() < rows || lines.len() <= 1 {
+            for ((_, glyphs), address) in lines.iter_mut().zip(row_addresses(&starts)) {
+                let axis = text(format!("{address:>9} "));
+                glyphs.splice(..usize::from(AXIS), axis);
+            }
             let mut picture: Vec<Vec<ScreenCell>> =
                 lines.into_iter().map(|(_, glyphs)| glyphs).collect();
             picture.push(text(format!("{:>9} a cell is {per_cell} slices", "")));

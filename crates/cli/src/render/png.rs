@@ -9,7 +9,7 @@ use ramslice_types::{MachineState, PageKind, Pages, Slice, SliceSizes, SliceStat
 
 use super::bar::entries;
 use super::canvas::{FontSize, PixelCanvas, PixelRect, TextAnchor};
-use super::grid::{GridRow, SliceGrid, address};
+use super::grid::{GridRow, SliceGrid};
 use ramslice_palette::{RgbColour, color, ink};
 
 pub(super) const PAPER: RgbColour = RgbColour(0xff, 0xff, 0xff);
@@ -132,7 +132,7 @@ pub(crate) fn draw(machine: &MachineState, options: &PictureOptions) -> Result<R
 
     let left = MARGIN + AXIS;
     let mut y = HEAD;
-    for row in &layout.grid.rows {
+    for (row, address) in layout.grid.rows.iter().zip(layout.grid.addresses()) {
         match row {
             GridRow::Gap => {
                 for step in [-6.0, 0.0, 6.0] {
@@ -159,7 +159,7 @@ pub(crate) fn draw(machine: &MachineState, options: &PictureOptions) -> Result<R
                         (left - 12.0, baseline),
                         TextAnchor::Right,
                         FAINT,
-                        &address(*start),
+                        &address,
                     );
                 }
                 for (at, slice) in cells.iter().enumerate() {

@@ -115,6 +115,7 @@ pub(super) fn run(
     body.reasons.sort_by_key(|count| {
         (std::cmp::Reverse((count.slices, count.staying_pages)), count.reason.raw())
     });
+    body.stuck.sort_by_key(|stuck| (std::cmp::Reverse(stuck.staying_pages), stuck.slice));
     body.next.sort_by_key(|candidate| (candidate.price_100cycles, candidate.slice));
     body.next.truncate(NEXT);
     let known = !owners.is_empty();
@@ -235,7 +236,13 @@ fn text(
         table.write(out, screen)?;
 
         heading("Slices that stay on", screen, out)?;
-        stuck_table(&body.stuck).write(out, screen)?;
+        let shown = &body.stuck[..body.stuck.len().min(limit)];
+        stuck_table(shown).write(out, screen)?;
+        let left_out = body.stuck.len() - shown.len();
+        if left_out > 0 {
+            let words = format!("{} more; --limit {} shows all", left_out, body.stuck.len());
+            wrapped(&words, "", screen, out)?;
+        }
     }
     if !body.next.is_empty() {
         heading("Cheapest to empty next", screen, out)?;

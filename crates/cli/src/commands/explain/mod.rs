@@ -62,7 +62,7 @@ pub(crate) struct ExplainArgs {
     /// Search file systems for the names of files that no process has mapped
     #[arg(long)]
     find_files: bool,
-    /// Show at most this many files, cgroups and allocation sites
+    /// Show at most this many files, cgroups and allocation sites; with --all, also slices
     #[arg(long, value_name = "N", default_value = "10")]
     limit: usize,
 }

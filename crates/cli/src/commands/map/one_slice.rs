@@ -66,7 +66,7 @@ pub(super) fn run(
         let width = args.columns(context);
         if let Some(slice) = machine.snapshot.slices.iter().find(|slice| slice.id == id) {
             let words = plain_words(&machine, slice, &contents, &ContentsSummary::of(&contents));
-            wrapped(&format!("Slice {id}: {words}"), "", screen, out)?;
+            wrapped(&format!("Slice {id}. {words}"), "", screen, out)?;
             writeln!(out)?;
         }
         for line in page_map(&contents, info.page_bytes, screen, width, MAX_ROWS) {

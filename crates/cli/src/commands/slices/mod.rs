@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::context::{CommandContext, write_json};
 use crate::exit::{ExitStatus, UsageError};
 use crate::render::{OutputStyle, TextTable};
-use crate::request_report::zone_number;
+use crate::request_report::{check_node, zone_number};
 
 use columns::{ColumnList, SliceRow, ValueStyle, output_help};
 
@@ -167,6 +167,9 @@ pub fn run(args: &SlicesArgs, context: &CommandContext, out: &mut dyn Write) -> 
 
 fn select<'a>(args: &SlicesArgs, machine: &'a MachineState) -> Result<Vec<&'a Slice>> {
     let node = args.node.map(NodeId);
+    if let Some(node) = node {
+        check_node(&machine.zones, node)?;
+    }
     let zone =
         args.zone.as_deref().map(|name| zone_number(&machine.zones, node, name)).transpose()?;
     let mut slices: Vec<&Slice> = machine

@@ -49,6 +49,8 @@ pub(super) struct TopModel {
     pub(super) help: bool,
     pub(super) sort: SortOrder,
     pub(super) selected_slice: SliceId,
+    /// Whether the selected slice is marked and explained: not where no key selects another.
+    pub(super) has_cursor: bool,
     /// What a look at the selected slice's pages said, or that there is one.
     pub(super) explanation: Option<String>,
     /// The slice whose pages are to be looked at.
@@ -90,6 +92,7 @@ impl TopModel {
             source,
             census: census(&look.machine),
             selected_slice: SliceId(0),
+            has_cursor: true,
             sample: look,
             counters_error: no_counters,
             last_activity: None,
@@ -197,6 +200,11 @@ impl TopModel {
             SortOrder::State => slices.sort_by_key(|slice| (rank(slice), slice.id)),
         }
         slices
+    }
+
+    /// The slice to mark; without a cursor, none that there is.
+    pub(super) fn cursor(&self) -> SliceId {
+        if self.has_cursor { self.selected_slice } else { SliceId(u32::MAX) }
     }
 
     /// The selected slice.

@@ -119,11 +119,8 @@ pub(super) fn rows(top: &TopModel, width: u16, height: usize) -> Vec<ScreenRow> 
     if map > 0 {
         map += if list > 0 { room / 2 } else { room };
     }
-    let mut picture = if map > 0 {
-        overview(machine, &screen, width, map, top.selected_slice)
-    } else {
-        Vec::new()
-    };
+    let mut picture =
+        if map > 0 { overview(machine, &screen, width, map, top.cursor()) } else { Vec::new() };
     picture.truncate(map);
     if list > 0 {
         let taken = parts.iter().map(|part| part.rows.len()).sum::<usize>() + picture.len();
@@ -322,7 +319,7 @@ fn page_cache(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
 }
 
 fn selected(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
-    let Some(slice) = top.slice() else { return Vec::new() };
+    let Some(slice) = top.slice().filter(|_| top.has_cursor) else { return Vec::new() };
     let start = top.machine().info.extents(slice.id).start;
     let words = format!("slice {} at {start:#x}: {}", slice.id, top.words());
     text(TextTone::Plain, &words, columns)
@@ -333,6 +330,9 @@ fn table(top: &TopModel, lines: usize) -> Vec<ScreenRow> {
     let Some(shown) = lines.checked_sub(1).filter(|&shown| shown > 0) else { return Vec::new() };
     let sorted = top.sorted();
     let at = sorted.iter().position(|slice| slice.id == top.selected_slice).unwrap_or(0);
+    // Where nothing scrolls, the last line says how many slices are left out.
+    let shown = if top.has_cursor || sorted.len() <= shown { shown } else { shown - 1 };
+    let left_out = if top.has_cursor { 0 } else { sorted.len().saturating_sub(shown) };
     let first = at.saturating_sub(shown / 2).min(sorted.len().saturating_sub(shown));
     let mut rows = vec![ScreenRow::Text(
         TextTone::Bold,
@@ -342,11 +342,16 @@ fn table(top: &TopModel, lines: usize) -> Vec<ScreenRow> {
         ),
     )];
     rows.extend(sorted.iter().skip(first).take(shown).map(|slice| {
-        let chosen = slice.id == top.selected_slice;
+        let chosen = top.has_cursor && slice.id == top.selected_slice;
         // The mark says it where nothing can be inverted.
         let (tone, mark) = if chosen { (TextTone::Selected, '>') } else { (TextTone::Plain, ' ') };
         ScreenRow::Text(tone, format!("{mark}{}", row(top, slice)))
     }));
+    if left_out > 0 {
+        let slices = crate::request_report::slices(u32::try_from(left_out).unwrap_or(u32::MAX));
+        let words = format!("{slices} left out: `ramslice slices` lists all");
+        rows.push(ScreenRow::Text(TextTone::Plain, words));
+    }
     rows
 }
 

@@ -88,6 +88,7 @@ pub(super) fn print_once(
         return write_json(out, "top", body(top));
     }
     let screen = &context.screen;
+    top.has_cursor = false;
     let mut rows = page_layout::rows(top, screen.width, MAX_ROWS);
     rows.pop(); // the keys
     for row in rows {
