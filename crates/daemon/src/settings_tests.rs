@@ -10,7 +10,10 @@ fn parse(text: &str) -> Result<DaemonSettings, SettingsError> {
 
 /// All settings as text, but for the lines that they stand in.
 fn all_of(settings: DaemonSettings) -> String {
-    let policy = settings.policy.clone().at("", Default::default());
+    let mut policy = settings.policy.clone().at("", Default::default());
+    // Left out, it is filled in at each use.
+    let timeout = policy.watermarks.timeout();
+    policy.watermarks.timeout_seconds = Some(timeout.as_secs_f64());
     format!("{:?}", DaemonSettings { policy, ..settings })
 }
 

@@ -436,3 +436,9 @@ def test_status_shows_the_default_of_systemd_boot(by_release):
 
 def test_no_trial_is_set_without_grub(by_release):
     refuses(without_grub(by_release).trial("once"), "bootctl set-oneshot")
+
+
+def test_an_unknown_command_is_named(by_release):
+    done = by_release.trial("sttaus")
+    assert done.returncode == 2, done.stdout
+    refuses(done, "unknown command: sttaus")

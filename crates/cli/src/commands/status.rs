@@ -264,15 +264,15 @@ pub(crate) fn headline(machine: &MachineState) -> String {
         info.managed_pages.bytes(info.page_bytes),
         machine.snapshot.slices.len(),
         SliceSizes(info),
-        driver_words(info),
+        driver_words(&info.power_driver, info.is_stock()),
     )
 }
 
 /// The power driver in words: a stock kernel cannot say whether one listens to memory hotplug.
-fn driver_words(info: &ramslice_types::BackendInfo) -> &str {
-    match info.power_driver.as_str() {
+fn driver_words(name: &str, is_stock: bool) -> &str {
+    match name {
         "none" => "none (nothing is saved)",
-        _ if info.is_stock() => "not known (slices are switched by memory hotplug)",
+        _ if is_stock => "unknown",
         name => name,
     }
 }
@@ -352,6 +352,13 @@ pub(crate) fn zone_table(machine: &MachineState) -> TextTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_hotplug_is_no_power_driver() {
+        assert_eq!(driver_words("memory-hotplug", true), "unknown");
+        assert_eq!(driver_words("none", false), "none (nothing is saved)");
+        assert_eq!(driver_words("report", false), "report");
+    }
 
     #[test]
     fn buffers_and_pools_are_named_with_what_could_be_given_back() {

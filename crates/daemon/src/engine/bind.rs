@@ -65,7 +65,7 @@ impl DecisionEngine {
             info!(
                 slices = info.nr_slices,
                 slice = %info.slice_bytes,
-                power_driver = info.power_driver,
+                power_driver = if info.is_stock() { "unknown" } else { info.power_driver.as_str() },
                 mode = %self.settings.mode,
                 "the machine can be read"
             );
