@@ -44,7 +44,7 @@ impl DaemonSettings {
 /// The memory of this machine.
 pub fn memory_of_machine() -> Bytes {
     let info = rustix::system::sysinfo();
-    Bytes(u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit)))
+    Bytes(info.totalram.saturating_mul(u64::from(info.mem_unit)))
 }
 
 #[cfg(test)]

@@ -384,7 +384,7 @@ impl<'a> HotplugGuard<'a> {
     }
 }
 
-/// The kernel's trigger on this file, or why MemAvailable alone has to do.
+/// The kernel's trigger on this file, or why `MemAvailable` alone has to do.
 fn open_trigger(pressure: &Path) -> Result<Result<StallTrigger, String>, KernelError> {
     let source = match StallTrigger::open(pressure) {
         Ok(trigger) => return Ok(Ok(trigger)),
