@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use ramslice_backend::sys::SignalInterrupt;
 use ramslice_types::{
-    Backend, BackendInfo, Budget, CacheChoice, NodeId, Pages, Reason, Request, RequestOp,
+    Backend, BackendInfo, Budget, Bytes, CacheChoice, NodeId, Pages, Reason, Request, RequestOp,
     RequestOutcome, SliceId, SliceSnapshot, SliceState, parse_duration,
 };
 use serde::Serialize;
@@ -202,8 +202,9 @@ fn report(
     source: Option<&Path>,
 ) -> Vec<String> {
     let size = |pages: Pages| pages.bytes(info.page_bytes);
-    let done = info.bytes_of_any(outcome.slices_done);
-    let done = done.map_or_else(String::new, |bytes| format!(" ({bytes})"));
+    // None where slices are of several sizes
+    let bytes = info.bytes_of_any(outcome.slices_done);
+    let done = bytes.map_or_else(String::new, |bytes| format!(" ({bytes})"));
     let mut lines = Vec::new();
     let verb = if request.dry_run { "would switch off" } else { "switched off" };
     let mut first = format!("{verb} {}{done}", slices(outcome.slices_done));
@@ -254,8 +255,8 @@ fn report(
         size(info.offline_pages),
         info.offline_ratio(),
     ));
-    if request.dry_run && outcome.slices_done > 0 {
-        let offline = Bytes(size(info.offline_pages).0.saturating_add(done.0));
+    if let (true, Some(bytes @ Bytes(1..))) = (request.dry_run, bytes) {
+        let offline = Bytes(size(info.offline_pages).0.saturating_add(bytes.0));
         lines.push(format!("afterwards: {offline} would be offline"));
     }
     lines
