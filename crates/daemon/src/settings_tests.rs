@@ -1,5 +1,6 @@
 //! Settings: what is right, and what is refused, where and why.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use super::*;
@@ -10,7 +11,7 @@ fn parse(text: &str) -> Result<DaemonSettings, SettingsError> {
 
 /// All settings as text, but for the lines that they stand in.
 fn all_of(settings: DaemonSettings) -> String {
-    let mut policy = settings.policy.clone().at("", Default::default());
+    let mut policy = settings.policy.clone().at("", BTreeMap::default());
     // Left out, it is filled in at each use.
     let timeout = policy.watermarks.timeout();
     policy.watermarks.timeout_seconds = Some(timeout.as_secs_f64());
