@@ -21,7 +21,6 @@ Times are ticks of the monotonic clock in ns: instructions, if QEMU counts them.
 import argparse
 import json
 import os
-import random
 import re
 import subprocess
 import time

@@ -38,8 +38,6 @@ pub(super) struct SimulatedMachine {
     pub(super) looks_fail: Mutex<Option<&'static str>>,
     pub(super) requests_fail: Mutex<bool>,
     pub(super) requests: Mutex<Vec<Request>>,
-    /// Requests that were to do nothing.
-    pub(super) settled: Mutex<u32>,
     /// When each of them came.
     pub(super) times: Mutex<Vec<Instant>>,
     /// Slices that another program holds.
@@ -100,7 +98,6 @@ impl SimulatedMachine {
             looks_fail: Mutex::new(None),
             requests_fail: Mutex::new(false),
             requests: Mutex::default(),
-            settled: Mutex::default(),
             times: Mutex::default(),
             held: Mutex::default(),
             takes: Mutex::default(),
@@ -188,7 +185,6 @@ impl Backend for SimulatedMachine {
 
     fn request(&self, request: &Request) -> Result<RequestOutcome, BackendError> {
         if request.dry_run {
-            *self.settled.lock().unwrap() += 1;
             return Ok(RequestOutcome::default());
         }
         self.requests.lock().unwrap().push(request.clone());

@@ -245,19 +245,6 @@ fn requests_of_one_decision_that_take_long_share_the_deadline() {
 }
 
 #[test]
-fn before_a_policy_names_slices_pages_in_batches_are_put_where_they_belong() {
-    for (mode, policy, settled) in
-        [("on", "repair", 2), ("on", "governor", 0), ("observe", "repair", 0)]
-    {
-        let machine = TestMachine::used(50.0);
-        let mut engine =
-            engine_of(settings(&format!("mode = \"{mode}\"\npolicy = \"{policy}\"")), None);
-        steps(&mut engine, &machine, 1_000_000, 2);
-        assert_eq!(*machine.settled.lock().unwrap(), settled, "{mode}, {policy}");
-    }
-}
-
-#[test]
 fn requests_that_wake_slices_in_many_zones_share_a_deadline_of_their_own() {
     let mut config = SimConfig::new(SLICE * 16, SLICE);
     let zone = config.zones.remove(0);
