@@ -208,7 +208,7 @@ impl RequestRun<'_> {
             SliceState::Quarantined => return Err(Reason::Quarantined),
             _ => return Err(Reason::State),
         }
-        if slice.unreclaimable || slice.unmovable || parts.unmovable > Pages::ZERO {
+        if slice.unreclaimable || slice.unmovable {
             let is_known = slice.reason != Reason::None;
             return Err(if is_known { slice.reason } else { Reason::Unmovable });
         }

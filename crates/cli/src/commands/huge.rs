@@ -330,13 +330,15 @@ fn insist(
     request: &Request,
     interrupt: &SignalInterrupt,
 ) -> Result<RequestOutcome, BackendError> {
+    if !matches!(request.op, RequestOp::Offline(_)) {
+        return backend.request(request);
+    }
     let request = Request { ignore_backoff: true, ..request.clone() };
     let mut tries_left = TRIES;
     loop {
         tries_left -= 1;
         let outcome = backend.request(&request)?;
-        let may_pass = matches!(request.op, RequestOp::Offline(_))
-            && outcome.slices_done == 0
+        let may_pass = outcome.slices_done == 0
             && matches!(outcome.reason, Reason::Migration | Reason::Writeback);
         if !may_pass || tries_left == 0 || interrupt.requested() {
             return Ok(outcome);

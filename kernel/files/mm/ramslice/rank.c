@@ -79,15 +79,13 @@ bool ramslice_place_is_kernel(const struct ramslice_place_slice *p)
  * the most of their kind are; if a slice more must be spoilt, it is the one
  * that least has to move out of, in a range that can become no gigantic page
  * anyway. Movable pages fill the fullest of the other slices, so that the
- * emptiest may become empty, and leave the kernel's to it, and the empty ones
- * of its ranges.
+ * emptiest may become empty, and leave the kernel's to it.
  */
 static u64 ramslice_packed_likes(enum ramslice_place_class class,
 				 const struct ramslice_place_slice *p)
 {
 	u32 first = ramslice_place_end_first(class, p) & ~RANGE_SUITS;
-	u32 range = p->near_kernel == (class == RAMSLICE_PLACE_KERNEL) ?
-		    RANGE_SUITS : 0;
+	u32 range = p->near_kernel ? RANGE_SUITS : 0;
 
 	if (class == RAMSLICE_PLACE_KERNEL) {
 		if (p->fixed)
@@ -100,7 +98,7 @@ static u64 ramslice_packed_likes(enum ramslice_place_class class,
 	}
 	if (!ramslice_place_is_kernel(p))
 		return ramslice_place_is_empty(p) ?
-		       ramslice_place_tier(2, range | first) :
+		       ramslice_place_tier(2, first) :
 		       ramslice_place_tier(3, U32_MAX - p->nr_free);
 	return ramslice_place_tier(1, U32_MAX - p->nr_other);
 }
