@@ -202,7 +202,6 @@ impl RequestRun<'_> {
     fn offline(&mut self, at: usize) -> Result<(), Reason> {
         let slice = self.machine.slice(at);
         let (id, key) = (slice.id, ZoneKey::of_slice(slice));
-        let parts = slice.composition(self.machine.frames());
         match slice.state {
             SliceState::Online => {}
             SliceState::Quarantined => return Err(Reason::Quarantined),

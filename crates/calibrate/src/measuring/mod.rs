@@ -210,8 +210,8 @@ impl SampleTaker<'_> {
         Ok(self.backend.set_slice_bytes(size)?)
     }
 
-    /// Slices that may be emptied, by what is known without a look at their pages: on a stock kernel
-    /// those in per-CPU lists count as unmovable, and after much was freed they lie in every slice.
+    /// Slices that may be emptied, by what is known without a look at their pages: on a stock
+    /// kernel those in per-CPU lists count as unmovable, and after much was freed they lie in each.
     fn eligible_slices(&self, wanted: impl Fn(&Slice) -> bool) -> Result<Vec<SliceId>> {
         let frames = self.backend.info()?.slice_pages();
         let slices = self.backend.snapshot()?.slices;
