@@ -66,7 +66,7 @@ def test_ioctl_numbers_are_the_headers():
     magic = int(re.search(r"^#define RAMSLICE_IOC_MAGIC\s+(\w+)", HEADER, re.M)[1], 16)
     call = r"^#define RAMSLICE_IOC_(\w+)\s+_IO\(RAMSLICE_IOC_MAGIC, (\d+)\)"
     found = re.findall(call, HEADER, re.M)
-    assert len(found) == 5
+    assert len(found) == 6
     for name, number in found:
         assert getattr(dev, f"IOC_{name}") == magic << 8 | int(number)
 
@@ -74,7 +74,8 @@ def test_ioctl_numbers_are_the_headers():
 @pytest.mark.parametrize("ours, name", [
     ("Info", "ramslice_info"), ("Zone", "ramslice_zone_info"), ("Slice", "ramslice_slice_info"),
     ("Snapshot", "ramslice_snapshot"), ("Request", "ramslice_request"),
-    ("Run", "ramslice_page_run"), ("Pages", "ramslice_pages")])
+    ("Run", "ramslice_page_run"), ("Pages", "ramslice_pages"), ("Segment", "ramslice_segment"),
+    ("SegmentList", "ramslice_segment_list")])
 def test_structures_are_the_headers(ours, name):
     types = {f"__{sign}{bits}": getattr(ctypes, f"c_{word}int{bits}")
              for sign, word in (("u", "u"), ("s", "")) for bits in (8, 16, 32, 64)}
