@@ -22,10 +22,22 @@ SYS_DELETE_MODULE = {"x86_64": 176, "aarch64": 106}[os.uname().machine]
 # What the guard of a stock kernel keeps available, with at most 2.5 GiB.
 GUARD_FLOOR = 192 * MIB
 SIM = Path("/sys/module/ramslice_sim/parameters")
+PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 
 
 def __getattr__(name):
     return getattr(_ramslice_harness, name)
+
+
+def printed(*words):
+    """What a command of ramslice prints; it must succeed."""
+    return subprocess.run(
+        [PROGRAM, *map(str, words)], check=True, text=True, stdout=subprocess.PIPE
+    ).stdout
+
+
+def kernel_log():
+    return subprocess.run(["dmesg"], check=True, text=True, stdout=subprocess.PIPE).stdout
 
 
 # --- the kernel's figures -------------------------------------------------------

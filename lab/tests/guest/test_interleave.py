@@ -8,7 +8,6 @@ and page frames. RAMSLICE_PROGRAM names the program.
 
 import errno
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -22,7 +21,6 @@ from ramlab.guest.proofs import HOLES, KPF_OFFLINE, ProofTest
 from ramlab.guest.workload import Load
 from ramlab.pytest_vm import vm
 
-PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 MEMORY = Path("/sys/devices/system/memory")
 BLOCK = 2 * MIB
 # Two ways by a chunk, and four by a pageblock, which is half of one: free blocks of the allocator
@@ -31,17 +29,6 @@ TWO = vm(kernel=["plain", "debug"], slow="debug", mem="1G", disk="1G",
          append="ramslice=16M,ways=2,granularity=4M")
 FOUR = vm(kernel=["plain", "debug"], slow="debug", mem="1G", disk="1G",
           append="ramslice=16M,ways=4,granularity=2M")
-
-
-def ramslice(*words):
-    """What it prints."""
-    return subprocess.run(
-        [PROGRAM, *map(str, words)], check=True, text=True, stdout=subprocess.PIPE
-    ).stdout
-
-
-def kernel_log():
-    return subprocess.run(["dmesg"], check=True, text=True, stdout=subprocess.PIPE).stdout
 
 
 def zone_spans():
@@ -92,7 +79,7 @@ class Interleaved(InterleaveTest):
         self.assertEqual(
             int(dev.read(dev.SYSFS / "interleave_granularity_bytes")), granularity
         )
-        self.assertIn(f"interleaved {ways} ways by {granularity >> 10} KiB", kernel_log())
+        self.assertIn(f"interleaved {ways} ways by {granularity >> 10} KiB", harness.kernel_log())
 
     def test_the_pages_of_a_slice_are_those_of_its_runs(self):
         rows = self.device.snapshot()
@@ -199,19 +186,19 @@ class Interleaved(InterleaveTest):
         stride = self.info.interleave_ways * self.info.granularity_bytes
         where = (f"{runs[0][0] * PAGE:010x}-{last * PAGE - 1:010x} ({len(runs)} runs of "
                  f"{self.info.granularity_bytes >> 20} MiB, one every {stride >> 20} MiB)")
-        self.assertIn(f"Slice {number}: {where}", ramslice("explain", number))
-        self.assertIn(where, ramslice("slices"))
+        self.assertIn(f"Slice {number}: {where}", harness.printed("explain", number))
+        self.assertIn(where, harness.printed("slices"))
         ways = f"interleaved {self.info.interleave_ways} ways by " \
                f"{self.info.granularity_bytes >> 20} MiB"
-        self.assertIn(ways, ramslice("status"))
+        self.assertIn(ways, harness.printed("status"))
         for words in (["explain", number], ["slices"], ["map"], ["map", number]):
             with self.subTest(words):
-                document = json.loads(ramslice(*words, "--json"))
+                document = json.loads(harness.printed(*words, "--json"))
                 self.assertEqual(document["interleave"], {
                     "ways": self.info.interleave_ways,
                     "granularity_bytes": self.info.granularity_bytes,
                 })
-        tiles = json.loads(ramslice("map", "--json"))["tiles"]
+        tiles = json.loads(harness.printed("map", "--json"))["tiles"]
         starts = {tile["slice"]: tile["start_bytes"] for tile in tiles}
         self.assertEqual(starts[number], runs[0][0] * PAGE)
 
@@ -301,7 +288,7 @@ class TooFine(harness.RamsliceTest):
             "slices of 16777216 bytes stay contiguous, not interleaved 2 ways by 65536 bytes: "
             "granularity must be a pageblock or more, as none is emptied in part "
             "(a pageblock has 2097152 bytes)",
-            kernel_log(),
+            harness.kernel_log(),
         )
         # It goes on with these
         self.assertGreater(harness.compact(self.device), 4)
@@ -315,6 +302,6 @@ class Malformed(harness.RamsliceTest):
         info = self.device.info()
         self.assertEqual((info.slice_bytes, info.interleave_ways), (64 * MIB, 1))
         self.assertRegex(
-            kernel_log(),
+            harness.kernel_log(),
             r'"16M,stride=8M" on the command line is neither .*,ways=NUMBER,granularity=SIZE',
         )

@@ -8,7 +8,6 @@ RAMSLICE_PROGRAM names the program.
 import ctypes
 import errno
 import json
-import os
 import struct
 import subprocess
 import unittest
@@ -22,7 +21,6 @@ from ramlab.guest.pinned_memory import PageMovementTest, PatternedMemory, page_f
 from ramlab.guest.proofs import KPF_OFFLINE
 from ramlab.pytest_vm import vm
 
-PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 BLOCK = 2 * MIB
 # In MiB, by address: where the zones meet, no two alike side by side, two gaps, an odd number of
 # pageblocks, and one past the end of memory
@@ -62,17 +60,6 @@ def write_truncated_mpst(path):
     Path(path).write_bytes(Path(path).read_bytes()[:-20])
 
 
-def ramslice(*words):
-    """What it prints."""
-    return subprocess.run(
-        [PROGRAM, *map(str, words)], check=True, text=True, stdout=subprocess.PIPE
-    ).stdout
-
-
-def kernel_log():
-    return subprocess.run(["dmesg"], check=True, text=True, stdout=subprocess.PIPE).stdout
-
-
 def frames(number):
     """First page frame of each pageblock of a slice."""
     start, size = SEGMENTS[number]
@@ -103,7 +90,8 @@ class Segments(PageMovementTest):
         self.assertEqual(info.nr_slices, len(SEGMENTS) - 1)
         self.assertEqual(info.slice_bytes, 512 * MIB)
         self.assertEqual(info.interleave_ways, 1)
-        self.assertIn(f"{len(SEGMENTS)} slices by a table, the largest of 512 MiB", kernel_log())
+        self.assertIn(f"{len(SEGMENTS)} slices by a table, the largest of 512 MiB",
+                      harness.kernel_log())
         rows = {row.id: row for row in self.device.snapshot()}
         self.assertEqual(set(rows), set(range(len(SEGMENTS) - 1)))
         for number, row in rows.items():
@@ -185,18 +173,18 @@ class Segments(PageMovementTest):
     def test_their_size_does_not_change(self):
         with self.refused(errno.EOPNOTSUPP):
             dev.write(dev.SYSFS / "slice_bytes", 64 * MIB)
-        done = subprocess.run([PROGRAM, "slices", "--resize", "64M"], text=True,
+        done = subprocess.run([harness.PROGRAM, "slices", "--resize", "64M"], text=True,
                               stderr=subprocess.PIPE)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("a table says what slices are", done.stderr)
 
     def test_the_commands_say_where_each_lies(self):
-        self.assertIn("slices of 6 MiB to 512 MiB by a table", ramslice("status"))
+        self.assertIn("slices of 6 MiB to 512 MiB by a table", harness.printed("status"))
         start, size = SEGMENTS[2]
         where = f"{start * MIB:010x}-{(start + size) * MIB - 1:010x}"
-        self.assertIn(where, ramslice("slices"))
-        self.assertIn(f"Slice 2: {where}", ramslice("explain", 2))
-        document = json.loads(ramslice("slices", "--json"))
+        self.assertIn(where, harness.printed("slices"))
+        self.assertIn(f"Slice 2: {where}", harness.printed("explain", 2))
+        document = json.loads(harness.printed("slices", "--json"))
         self.assertEqual(
             [(s["start_bytes"], s["bytes"]) for s in document["segments"]],
             [(start * MIB, size * MIB) for start, size in SEGMENTS],
@@ -206,11 +194,11 @@ class Segments(PageMovementTest):
             self.assertEqual(row["start_bytes"], start * MIB)
             self.assertEqual(row["composition"]["hole_pages"], 0)
             self.assertEqual(row["present_pages"] * PAGE, size * MIB)
-        tiles = json.loads(ramslice("map", "--json"))["tiles"]
+        tiles = json.loads(harness.printed("map", "--json"))["tiles"]
         self.assertEqual({tile["slice"]: tile["start_bytes"] for tile in tiles},
                          {number: start * MIB for number, (start, _) in enumerate(SEGMENTS[:-1])})
         for words in (["map"], ["map", 2], ["top", "--once"], ["doctor"]):
-            self.assertTrue(ramslice(*words))
+            self.assertTrue(harness.printed(*words))
 
 
 
@@ -224,7 +212,7 @@ class Firmware(harness.RamsliceTest):
             [(start * MIB, size * MIB) for start, size in expected],
         )
         self.assertIn(f"{len(expected)} slices by a table of firmware, the largest of 1024 MiB",
-                      kernel_log())
+                      harness.kernel_log())
         with PatternedMemory(48) as memory:
             self.assertGreater(harness.compact(self.device), 2)
             off = harness.ids(self.device, dev.OFFLINE)
@@ -234,7 +222,7 @@ class Firmware(harness.RamsliceTest):
         self.assert_sane()
 
     def test_the_doctor_says_what_slices_are(self):
-        text = " ".join(ramslice("doctor").split())
+        text = " ".join(harness.printed("doctor").split())
         self.assertIn("slices by a table, the largest of 1 GiB", text)
 
 
@@ -244,12 +232,12 @@ class Refused(unittest.TestCase):
     def assert_off(self, *why):
         self.assertEqual(dev.read(dev.SYSFS / "enabled"), "0")
         self.assertFalse(Path("/dev/ramslice").exists())
-        log = kernel_log()
+        log = harness.kernel_log()
         for text in why:
             self.assertIn(f"ramslice: off: {text}", log)
 
     def assert_command_says_it(self):
-        done = subprocess.run([PROGRAM, "status", "--backend", "kernel"], text=True,
+        done = subprocess.run([harness.PROGRAM, "status", "--backend", "kernel"], text=True,
                               stderr=subprocess.PIPE)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("the kernel log says what is wrong", " ".join(done.stderr.split()))
@@ -282,7 +270,7 @@ class Silent(Refused):
         self.assert_off("which segments of memory power down as one is not known: firmware has no "
                         "ACPI table MPST")
         self.assert_command_says_it()
-        text = " ".join(ramslice("doctor").split())
+        text = " ".join(harness.printed("doctor").split())
         self.assertRegex(text, "MPST +absent")
 
 
