@@ -141,14 +141,14 @@ static void fuzz_race(void)
 
 /* Of a thousand inputs. What is costly is rare; what nearly works, common. */
 static const unsigned int weights[NR_TARGETS] = {
-	[T_INFO] = 75, [T_ZONE] = 75, [T_SNAPSHOT] = 110, [T_REQUEST_BAD] = 175, [T_DRY_RUN] = 14,
+	[T_INFO] = 55, [T_ZONE] = 75, [T_SNAPSHOT] = 110, [T_REQUEST_BAD] = 175, [T_DRY_RUN] = 14,
 	[T_EMPTY] = 18,
 	[T_WAKE] = 16, [T_OTHER_IOCTL] = 40, [T_READ] = 60, [T_POLL] = 36, [T_FILE] = 30,
 	[T_RACE] = 12,
 	[T_SLICE_BYTES] = 40, [T_PRICE] = 60, [T_SYSFS] = 20, [T_CMD_BAD] = 70, [T_CMD] = 10,
 	[T_DEBUGFS] = 14,
 	[T_DEBUGFS_WRITE] = 10, [T_PARAMETER] = 14, [T_MODULE] = 6, [T_PAGES] = 40,
-	[T_SETTING] = 40, [T_MEMORY] = 15,
+	[T_SETTING] = 40, [T_MEMORY] = 15, [T_SEGMENTS] = 20,
 };
 
 static void make_input(const struct input *input)
@@ -192,6 +192,8 @@ static void make_input(const struct input *input)
 		return fuzz_setting();
 	case T_MEMORY:
 		return fuzz_memory();
+	case T_SEGMENTS:
+		return fuzz_segments();
 	case T_SLICE_BYTES:
 		return fuzz_slice_bytes();
 	case T_PRICE:

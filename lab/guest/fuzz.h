@@ -35,7 +35,7 @@ enum target {
 	T_READ, T_POLL, T_FILE,
 	T_RACE, T_SLICE_BYTES, T_PRICE, T_SYSFS, T_CMD_BAD, T_CMD, T_DEBUGFS, T_DEBUGFS_WRITE,
 	T_PARAMETER, T_MODULE,
-	T_PAGES, T_SETTING, T_VERIFY, T_MEMORY, NR_TARGETS
+	T_PAGES, T_SETTING, T_VERIFY, T_MEMORY, T_SEGMENTS, NR_TARGETS
 };
 
 static const char * const target_names[NR_TARGETS] = {
@@ -45,7 +45,7 @@ static const char * const target_names[NR_TARGETS] = {
 	"sysfs slice_bytes", "sysfs price",
 	"sysfs other", "debugfs cmd, invalid", "debugfs cmd", "debugfs read", "debugfs write",
 	"module parameter",
-	"module", "ioctl pages", "settings", "debugfs verify", "memory",
+	"module", "ioctl pages", "settings", "debugfs verify", "memory", "ioctl segments",
 };
 
 /* Of all processes. */

@@ -22,6 +22,7 @@
 #define SLICE_MIN	72
 #define PAGES_MIN	48
 #define RUN_MIN		56
+#define SEGMENTS_MIN	16
 /* What the lab's kernels have. */
 #define NR_NODES	16
 #define MAX_ROWS	2048
@@ -32,6 +33,8 @@ static int fd_rw, fd_ro, fd_wo, fd_null;
 /* What the last look said; hints for making inputs, not truths. */
 static uint32_t hint_rows = 64, hint_ids = 64, hint_zones = 1;
 static uint64_t last_seq;
+/* Until reboot: rows of the table of slices; 0: there is none. */
+static uint32_t nr_segments;
 
 static int open_device(int flags)
 {
@@ -44,17 +47,36 @@ static int open_device(int flags)
 	return fd;
 }
 
+static int try_ioctl(int fd, unsigned long nr, void *arg)
+{
+	return ioctl(fd, nr, arg) < 0 ? errno : 0;
+}
+
 static void device_init(void)
 {
+	struct ramslice_info info = { .size = sizeof(info) };
+
 	fd_rw = open_device(O_RDWR | O_NONBLOCK);
 	fd_ro = open_device(O_RDONLY);
 	fd_wo = open_device(O_WRONLY);
 	fd_null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (try_ioctl(fd_rw, RAMSLICE_IOC_INFO, &info)) {
+		perror(DEVICE);
+		exit(2);
+	}
+	nr_segments = info.nr_segments;
 }
 
-static int try_ioctl(int fd, unsigned long nr, void *arg)
+/* Another request may run, or the driver be gone: then it is as it was. */
+static void wake_everything(void)
 {
-	return ioctl(fd, nr, arg) < 0 ? errno : 0;
+	struct ramslice_request req = {
+		.size = sizeof(req), .op = RAMSLICE_OP_ONLINE_ALL, .node = RAMSLICE_ANY,
+		.zone = RAMSLICE_ANY, .budget = RAMSLICE_UNLIMITED,
+		.max_slices = RAMSLICE_ALL_SLICES,
+	};
+
+	try_ioctl(fd_rw, RAMSLICE_IOC_REQUEST, &req);
 }
 
 /* A descriptor that the call accepts or, rarely, one that it does not. */
@@ -313,6 +335,31 @@ static void fuzz_pages(void)
 	    pages.entry_size > stride)
 		bug("pages: %u runs of %u, on at %u of %u", pages.nr, nr, pages.first,
 		    pages.nr_pages);
+}
+
+static void fuzz_segments(void)
+{
+	uint32_t nr = one_in(3) ? odd_number() : nr_segments + below(3) - one_in(3);
+	size_t want = (size_t)(nr < MAX_ROWS ? nr : MAX_ROWS) * sizeof(struct ramslice_segment);
+	struct place rows = make_place(want < 8 ? 8 : want, !one_in(6));
+	struct ramslice_segment_list list = { .nr = nr, .segments = (uintptr_t)rows.p };
+	struct form form = hand_in(&list, sizeof(list), SEGMENTS_MIN);
+	struct errs may = {};
+	int fd, err;
+
+	if (nr < nr_segments)
+		add_err(&form.must, ENOSPC);
+	else if (nr_segments && (!rows.mine || rows.readonly || rows.avail < want))
+		add_err(&form.must, EFAULT);
+	fd = some_fd(false, &form.must);
+	err = try_ioctl(fd, RAMSLICE_IOC_SEGMENTS, form.place.p);
+	if (!judge(T_SEGMENTS, err, &form.must, &may, "segments") ||
+	    form.usize < sizeof(list))
+		return;
+	take_back(&form, &list, sizeof(list));
+	if (list.size != form.usize || list.nr != nr_segments)
+		bug("segments: size %u of %u, %u of %u", list.size, form.usize, list.nr,
+		    nr_segments);
 }
 
 static void fuzz_snapshot(void)

@@ -11,7 +11,7 @@
 #include <stdarg.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "fuzz.h"
+#include "fuzz_device.h"
 
 #define SYSFS		"/sys/kernel/mm/ramslice/"
 #define DEBUGFS		"/sys/kernel/debug/ramslice/"
@@ -158,6 +158,9 @@ static void fuzz_slice_bytes(void)
 	place_errors(&place, t.len, &must);
 	if (!t.len)
 		nothing(&must, &may);
+	/* With a slice off it is refused */
+	if (one_in(2))
+		wake_everything();
 	err = put_text(SYSFS "slice_bytes", &t, &place);
 	if (judge(T_SLICE_BYTES, err, &must, &may, t.s) && t.len)
 		__atomic_add_fetch(&shared->geometries, 1, __ATOMIC_RELAXED);

@@ -213,7 +213,7 @@ static void fuzz_request(enum target t)
 
 static void fuzz_other_ioctl(void)
 {
-	/* Ours are 0 to 4; a few more numbers may be in use one day */
+	/* Ours are 0 to 5; a few more numbers may be in use one day */
 	static const unsigned long others[] = {
 		_IO(RAMSLICE_IOC_MAGIC, 200), _IO(RAMSLICE_IOC_MAGIC, 255),
 		_IOR(RAMSLICE_IOC_MAGIC, 0, int),
