@@ -64,7 +64,7 @@ def in_guest():
 def pytest_addoption(parser):
     group = parser.getgroup("ramlab", "virtual machines")
     group.addoption("--rerun-unsteady", action="store_true",
-                    help="a failed test boots again and must pass twice; more than two "
+                    help="a failed test boots again and must pass twice; more than four "
                          "such tests are a failure")
     group.addoption("--session-minutes", type=float, metavar="N",
                     help="no machine starts later than this; what did not run has failed")

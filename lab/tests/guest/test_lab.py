@@ -32,6 +32,13 @@ def test_the_boots_folder_is_written_to_and_the_loopback_network_is_up():
     assert "127.0.0.1" in shown.stdout
 
 
+@vm(mem="1G", append="ramslice=16M", disk="1G")
+def test_the_lab_and_its_tests_are_there_as_bytecode():
+    assert Path(dev.__cached__).exists()
+    here = Path(__file__)
+    assert list(here.parent.glob(f"__pycache__/{here.stem}.*pytest*.pyc"))
+
+
 @vm(mem="2G", numa=("1G,cpus=0", "1G,cpus=1"), append="ramslice=32M", disk="1G")
 def test_a_machine_has_the_nodes_that_were_asked_for():
     assert Path("/sys/devices/system/node/online").read_text().strip() == "0-1"

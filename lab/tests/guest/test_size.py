@@ -95,11 +95,10 @@ class Sizes(unittest.TestCase):
         return plenty, held
 
     def check_costs(self, plenty, held, counter):
-        """With less memory more is read, and that takes time."""
+        """With less memory more is read."""
         both = f"plenty: {plenty}\nheld: {held}"
         self.assertGreater(held["counters"][counter], plenty["counters"][counter], both)
         self.assertGreater(held["disk"]["read_bytes"], plenty["disk"]["read_bytes"], both)
-        self.assertGreater(held["elapsed_s"], plenty["elapsed_s"], both)
 
 
 class Programs(Sizes):
