@@ -99,7 +99,7 @@ kernel-deb: setup ## Builds kernel packages: FLAVOUR=lean or debian [MODULES=..]
 	@lab/bin/ramlab kernel-deb $(if $(KEY),--key $(KEY)) $(if $(CERT),--cert $(CERT)) \
 		$(if $(MODULES),--modules $(MODULES)) $(FLAVOUR)
 
-release: setup ## Builds what a version is released with: make release VERSION=1.2.3
+release: setup ## Prepares a version; once tagged, builds its packages: make release VERSION=1.2.3
 	@lab/bin/ramlab release $(VERSION)
 
 rebase: ## Moves the series to Debian's newest kernel source, or names the conflicts

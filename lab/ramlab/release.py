@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Builds what a version is released with: its packages, and states that its daemon saves.
+"""Prepares a version, and once it is tagged builds its packages.
 
-Usage: ramlab release VERSION [--check]
+Usage: ramlab release VERSION [--check | --from COMMIT]
+
+Without a tag, it checks the tree and writes the states that the version's daemon saves. With the
+tag vVERSION, it builds packages from the tag's tree for amd64 and arm64, twice in different places,
+checks them with lintian, and fails unless both builds are the same to the byte. --from COMMIT
+builds those of another commit, to try before the tag or for a version that has none.
 
 The version is set by hand, in one commit: in Cargo.toml (`cargo check` takes it over into
 Cargo.lock), lab/pyproject.toml and packaging/deb/debian/changelog (dch -v VERSION), with a section
 "## [VERSION] - DATE" in CHANGELOG.md. This command changes none of them; it says where they
 disagree, and --check does no more than that.
 
-Packages go to out/release/VERSION. The states go to packaging/deb/upgrades/VERSION, some kilobytes
-with the settings that they belong to: commit them. The tests of the daemon load those of every
-version. States that are there already stay as they are.
+Packages go to out/release/VERSION, with SHA256SUMS. The states go to
+packaging/deb/upgrades/VERSION, some kilobytes with the settings that they belong to: commit them.
+The tests of the daemon load those of every version. States that are there already stay as they are.
 """
 
 import argparse
@@ -27,6 +32,7 @@ import zlib
 from pathlib import Path
 
 from ramlab.common import ROOT, built, die
+from ramlab.release_packages import ARCHITECTURES, tagged_commit, write_packages
 
 UPGRADES = "packaging/deb/upgrades"
 POLICIES = ("never", "periodic", "watermarks", "threshold", "repair", "governor")
@@ -54,14 +60,17 @@ def _git(root, *words):
                           check=True).stdout.rstrip()
 
 
-def versions(root):
-    """{file: the version that it names}."""
-    cargo = tomllib.loads((root / "Cargo.toml").read_text())
-    locked = tomllib.loads((root / "Cargo.lock").read_text())["package"]
+def versions(root, commit=None):
+    """{file: the version that it names}, in the checkout or in a commit."""
+    def text(name):
+        return _git(root, "show", f"{commit}:{name}") if commit else (root / name).read_text()
+
+    cargo = tomllib.loads(text("Cargo.toml"))
+    locked = tomllib.loads(text("Cargo.lock"))["package"]
     ours = {package["version"] for package in locked
             if package["name"].startswith("ramslice") and "source" not in package}
-    lab = tomllib.loads((root / "lab/pyproject.toml").read_text())
-    debian = (root / "packaging/deb/debian/changelog").read_text()
+    lab = tomllib.loads(text("lab/pyproject.toml"))
+    debian = text("packaging/deb/debian/changelog")
     return {
         "Cargo.toml": cargo["workspace"]["package"]["version"],
         "Cargo.lock": " and ".join(sorted(ours)),
@@ -70,22 +79,45 @@ def versions(root):
     }
 
 
+def _named_otherwise(version, root, commit=None):
+    return [f"{file} has version {named}, not {version}"
+            for file, named in versions(root, commit).items() if named != version]
+
+
+def _already_built(version, root):
+    if (root / "out/release" / version).exists():
+        return [f"out/release/{version} is there: remove it to build the version again"]
+    return []
+
+
+def _no_version(version):
+    if re.fullmatch(r"\d+\.\d+\.\d+", version):
+        return []
+    return [f"{version} is no version: write it as 1.2.3"]
+
+
+def package_problems(version, commit, root=ROOT):
+    """Why a version's packages cannot be built from a commit; empty if they can."""
+    if found := _no_version(version) + _already_built(version, root):
+        return found
+    known = subprocess.run(["git", "cat-file", "-e", f"{commit}^{{commit}}"], cwd=root,
+                           stderr=subprocess.DEVNULL).returncode == 0
+    return _named_otherwise(version, root, commit) if known else [f"there is no commit {commit}"]
+
+
 def problems(version, root=ROOT):
-    """Why this version cannot be released from this tree; empty if it can."""
-    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
-        return [f"{version} is no version: write it as 1.2.3"]
+    """Why this tree is not ready to be tagged as the version; empty if it is."""
+    if found := _no_version(version):
+        return found
     found = []
     if changes := _git(root, "status", "--porcelain"):
         found.append(f"the tree has changes, commit them first:\n{changes}")
     if not re.search(rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$",
                      (root / "CHANGELOG.md").read_text(), re.M):
         found.append(f'CHANGELOG.md has no section "## [{version}] - DATE"')
-    found += [f"{file} has version {named}, not {version}"
-              for file, named in versions(root).items() if named != version]
-    if _git(root, "tag", "--list", f"v{version}"):
+    found += _named_otherwise(version, root)
+    if tagged_commit(version, root):
         found.append(f"{version} is released: there is a tag v{version}")
-    if (root / "out/release" / version).exists():
-        found.append(f"out/release/{version} is there: remove it to build the version again")
     return found
 
 
@@ -150,23 +182,34 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("version", metavar="VERSION", help="as in 1.2.3")
-    parser.add_argument("--check", action="store_true", help="check the tree, build nothing")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--check", action="store_true", help="check the tree, build nothing")
+    only.add_argument("--from", dest="commit", metavar="COMMIT",
+                      help="build packages from this commit instead of the version's tag")
+    parser.add_argument("--arch", choices=ARCHITECTURES, action="append",
+                        help="packages for this architecture alone (default: for both)")
     args = parser.parse_args()
+    commit = args.commit or (not args.check and tagged_commit(args.version))
+    if commit:
+        if found := package_problems(args.version, commit):
+            die("\n".join(found))
+        packages = ROOT / "out/release" / args.version
+        for path in write_packages(commit, packages, args.arch or ARCHITECTURES):
+            print(f"{packages.relative_to(ROOT)}/{path.name}")
+        print("both builds are the same to the byte")
+        return 0
     if found := problems(args.version):
         die("\n".join(found))
     if args.check:
-        print(f"{args.version} can be released from this tree")
+        print(f"{args.version} can be tagged from this tree")
         return 0
-    packages, states = ROOT / "out/release" / args.version, ROOT / UPGRADES / args.version
-    build = [ROOT / "packaging/deb/build", "--release", packages.relative_to(ROOT)]
-    if status := subprocess.run(build).returncode:
-        return status
+    states = ROOT / UPGRADES / args.version
     if states.exists():
         print(f"{states.relative_to(ROOT)}: kept as it is")
     else:
         write_states(built("examples/simulated"), states)
         print(f"{states.relative_to(ROOT)}: commit it")
-    print(f"then run make check and make test, and tag the commit v{args.version}")
+    print(f"then run make check and make test, tag the commit v{args.version}, and call this again")
     return 0
 
 

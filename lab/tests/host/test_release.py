@@ -81,11 +81,27 @@ def test_a_file_that_names_another_version_is_refused_and_says_which(tree, name)
     assert release.problems("1.2.3", tree) == [f"{name} has version 1.2.2, not 1.2.3"]
 
 
-def test_a_version_that_was_released_or_built_is_refused(tree):
+def test_a_version_that_was_released_is_not_prepared_again(tree):
     git(tree, "tag", "v1.2.3")
-    (tree / "out/release/1.2.3").mkdir(parents=True)
-    tagged, built = release.problems("1.2.3", tree)
+    [tagged] = release.problems("1.2.3", tree)
     assert "is released: there is a tag v1.2.3" in tagged
+
+
+def test_packages_are_built_from_a_commit_that_names_the_version(tree):
+    assert release.package_problems("1.2.3", "HEAD", tree) == []
+    # What the checkout has meanwhile does not matter.
+    (tree / "Cargo.toml").write_text(FILES["Cargo.toml"].replace("1.2.3", "1.2.4"))
+    assert release.package_problems("1.2.3", "HEAD", tree) == []
+    commit(tree)
+    assert release.package_problems("1.2.3", "HEAD", tree) == [
+        "Cargo.toml has version 1.2.4, not 1.2.3"]
+    assert release.package_problems("1.2.3", "HEAD~1", tree) == []
+
+
+def test_packages_that_are_there_are_not_built_over_and_no_commit_is_named(tree):
+    assert release.package_problems("1.2.3", "v1.2.3", tree) == ["there is no commit v1.2.3"]
+    (tree / "out/release/1.2.3").mkdir(parents=True)
+    [built] = release.package_problems("1.2.3", "HEAD", tree)
     assert "out/release/1.2.3 is there" in built
 
 
