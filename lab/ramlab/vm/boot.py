@@ -7,10 +7,10 @@ Usage: ramlab vm [OPTION...] -- COMMAND...
 The command runs as root in the repository's directory; its output streams to stdout and its exit
 status is ours. The host's files are read-only in the guest and /tmp is a fresh tmpfs: results go to
 a directory given with --rw, which appears at the same path. With --disk, /dev/vda is an empty disk.
-modprobe finds the kernel's modules, HOME is /tmp, the loopback network is up. The guest finds
-RAMSLICE_KERNEL (directory of the booted image) and RAMSLICE_FLAVOUR in its environment. With
---holes, the guest's memory is a file in which its power driver ramslice_holes has holes punched,
-and how that ended is printed. With --arch arm64, an emulated guest of that architecture boots its
+modprobe finds the kernel's modules, also in an --interactive shell; HOME is /tmp, the loopback
+network is up. The guest finds RAMSLICE_KERNEL (directory of the booted image) and RAMSLICE_FLAVOUR
+in its environment. With --holes, the guest's memory is a file in which its power driver
+ramslice_holes has holes punched, and how that ended is printed. With --arch arm64, an emulated guest of that architecture boots its
 kernel over a small Debian of its own, which has the repository and the cache in their places.
 
 Exit status: the command's own, or
@@ -206,6 +206,11 @@ def virtme(args, folder, kernel):
     if emulated and arch.is_native:
         line += ["--kopt", DELAY_LOOP]
     if args.interactive:
+        # What the kernel does not know of its command line is in the environment of init and so of
+        # the shell: modprobe finds the modules, and lab/env the programs.
+        for setting in (f"RAMSLICE_CACHE={CACHE}", f"RAMSLICE_KERNEL={kernel}",
+                        f"MODPROBE_OPTIONS=-d{kernel}"):
+            line += ["--kopt", setting]
         # The folder is none of a foreign guest's root
         return [*line, "--pwd"] if arch.is_native else line
     if emulated:

@@ -5,7 +5,9 @@ kernel.
 
 import pytest
 
+from ramlab.common import CACHE
 from ramlab.testing.vm_command import run_vm
+from ramlab.vm import boot
 
 WARNING = 'echo "<4>WARNING: test of the detector" > /dev/kmsg'
 
@@ -58,3 +60,13 @@ def test_a_machine_that_ends_silently_is_noticed():
     ran = run_vm("--", "echo o > /proc/sysrq-trigger; sleep infinity")
     assert ran.status == 4
     assert "without a status" in ran.output
+
+
+def test_an_interactive_shell_finds_modules_and_the_cache(monkeypatch, tmp_path):
+    # The shell itself wants a terminal; what it inherits is on the kernel's command line.
+    monkeypatch.setattr("sys.argv", ["ramlab vm", "--interactive"])
+    kernel = tmp_path / "kernel"
+    words = [str(word) for word in boot.virtme(boot.arguments(), tmp_path, kernel)]
+    given = [words[at + 1] for at, word in enumerate(words) if word == "--kopt"]
+    for setting in (f"MODPROBE_OPTIONS=-d{kernel}", f"RAMSLICE_CACHE={CACHE}"):
+        assert setting in given
