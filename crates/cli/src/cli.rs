@@ -27,7 +27,8 @@ slice is what the hardware can switch off as one. What it holds decides what emp
   movable    can be migrated to another slice
   unmovable  neither: keeps its slice on
 
-Switching slices off loses nothing: when memory is wanted, the kernel wakes them by itself.
+Switching slices off loses nothing: when memory is wanted, the kernel wakes them by itself. The \
+share of free memory that is off, offline / (free + offline), is called c: 1 is the limit.
 
 On a kernel without ramslice, slices are groups of memory blocks, switched by memory hotplug. \
 Such a kernel wakes nothing by itself: `ramslice guard` does it from user space, which may be too \
@@ -139,7 +140,9 @@ fn moved_command(error: &clap::Error) -> Option<String> {
         return None;
     };
     let (before, now) = MOVED.into_iter().find(|(before, _)| before == typed)?;
-    Some(format!("ramslice: '{before}' is now '{now}'"))
+    let is_lab = now.starts_with("ramslice-lab");
+    let package = if is_lab { ", of the package ramslice-lab" } else { "" };
+    Some(format!("ramslice: '{before}' is now '{now}'{package}"))
 }
 
 /// The program `ramslice`.
@@ -200,7 +203,10 @@ mod tests {
             let error =
                 OperatorCli::try_parse_from(["ramslice", "--json", before, "--every", "1s"]);
             let text = moved_command(&error.unwrap_err());
-            assert_eq!(text, Some(format!("ramslice: '{before}' is now '{now}'")));
+            let text = text.unwrap();
+            assert!(text.starts_with(&format!("ramslice: '{before}' is now '{now}'")), "{text}");
+            let names_package = text.ends_with(", of the package ramslice-lab");
+            assert_eq!(names_package, before != "watch", "{text}");
         }
         let error = OperatorCli::try_parse_from(["ramslice", "statu"]).unwrap_err();
         assert_eq!(moved_command(&error), None);

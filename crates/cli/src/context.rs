@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use ramslice_backend::{BackendKind, ReplayBackend};
+use ramslice_doctor::is_capture;
 use ramslice_types::{Backend, BackendError, SCHEMA_VERSION};
 use serde::Serialize;
 
@@ -44,6 +45,7 @@ impl CommandContext {
     /// Opens the running kernel, or what was given with --from.
     pub fn backend(&self) -> Result<Box<dyn Backend>> {
         Ok(match &self.global.from {
+            Some(dir) if is_capture(dir) => return Err(is_doctors(dir).into()),
             Some(dir) if dir.is_dir() => match self.open_recording {
                 Some(open) => open(dir)?,
                 None => return Err(is_directory(dir).into()),
@@ -60,6 +62,15 @@ impl CommandContext {
             BackendChoice::Stock => BackendKind::Stock,
         })
     }
+}
+
+fn is_doctors(dir: &Path) -> UsageError {
+    UsageError(format!(
+        "{0} is a capture of `ramslice doctor`, which has no slices: look at it with `ramslice \
+         doctor --from {0}`. For other commands, save the machine with `ramslice status --json \
+         >now.json`",
+        dir.display()
+    ))
 }
 
 fn is_directory(dir: &Path) -> UsageError {

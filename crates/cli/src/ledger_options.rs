@@ -14,7 +14,7 @@ use crate::profile_files;
 /// The memory system, and what its joules are counted by.
 #[derive(Debug, Clone, clap::Args)]
 pub struct LedgerOptions {
-    /// The memory system: a name from `ramslice-lab profiles`, or a file
+    /// The memory system: a name, as thesis-parc (`ramslice-lab profiles` lists them), or a file
     #[arg(long, value_name = "NAME|FILE")]
     pub profile: String,
     /// The power state [default: the profile's]

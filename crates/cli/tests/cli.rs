@@ -137,6 +137,16 @@ fn options_of_the_table_and_json_exclude_each_other() {
 }
 
 #[test]
+fn a_capture_of_the_doctor_is_named_as_such_with_the_command_that_reads_it() {
+    let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/doctor-guest");
+    let output = command(&["status", "--from"]).arg(&capture).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("is a capture of `ramslice doctor`"), "{text}");
+    assert!(text.contains(&format!("`ramslice doctor --from {}`", capture.display())), "{text}");
+}
+
+#[test]
 fn help_lists_the_columns_that_an_error_allows() {
     let refused = run(&["slices", "-o", "?"]).stderr;
     let refused = String::from_utf8(refused).unwrap();

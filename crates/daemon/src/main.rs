@@ -10,7 +10,7 @@ use ramsliced::host_files::HostFiles;
 use ramsliced::main_loop::{self, DaemonOptions};
 use ramsliced::open_backend::open_backend;
 use ramsliced::settings::{DaemonSettings, SAMPLE};
-use ramsliced::settings_files::drop_ins;
+use ramsliced::settings_files::{count_drop_ins, drop_ins};
 use ramsliced::settings_warnings::memory_of_machine;
 use ramsliced::{log, pressure_trigger};
 use tracing::level_filters::LevelFilter;
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         let (mode, policy) = (settings.mode, settings.policy.policy);
         let with = match drop_ins(&args.config).map_or(0, |found| found.len()) {
             0 => String::new(),
-            count => format!(" with {count} drop-ins"),
+            count => format!(" with {}", count_drop_ins(count)),
         };
         let name = args.config.display();
         for warning in settings.warnings(memory_of_machine()) {

@@ -17,7 +17,7 @@ use toml::Spanned;
 use crate::energy_ledger::{EnergyPlanError, SwitchUnit};
 use crate::mode::DaemonMode;
 use crate::settings_cold::RawCold;
-use crate::settings_files::{SettingsFile, merged_text, read_files};
+use crate::settings_files::{SettingsFile, count_drop_ins, merged_text, read_files};
 use crate::settings_schema::{allowed, limits};
 use crate::settings_takers::RawTakers;
 use crate::worth_plan::{PowerSettings, WorthPlan};
@@ -337,7 +337,7 @@ impl DaemonSettings {
     /// it; what is wrong only with all of them together, without one.
     fn parse_all(files: &[SettingsFile]) -> Result<Self, SettingsError> {
         let [main, drop_ins @ ..] = files else { return Ok(Self::defaults()) };
-        let name = format!("{} with {} drop-ins", main.name, drop_ins.len());
+        let name = format!("{} with {}", main.name, count_drop_ins(drop_ins.len()));
         let together = merged_text(files).map(|text| Self::parse(&text, &name));
         if let Some(Ok(settings)) = together {
             return Ok(settings);

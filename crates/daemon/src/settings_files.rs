@@ -24,6 +24,11 @@ pub fn drop_in_directory(path: &Path) -> PathBuf {
     name.into()
 }
 
+/// So many of them, for messages.
+pub fn count_drop_ins(count: usize) -> String {
+    format!("{count} drop-in{}", if count == 1 { "" } else { "s" })
+}
+
 /// The drop-ins of a settings file, by name; none without the directory.
 ///
 /// # Errors
@@ -51,6 +56,7 @@ pub fn drop_ins(path: &Path) -> io::Result<Vec<PathBuf>> {
 /// What cannot be read, or is no text.
 pub(crate) fn read_files(path: &Path) -> Result<Vec<SettingsFile>, SettingsError> {
     let unreadable = |path: &Path, error: io::Error, hint: &str| {
+        let hint = if error.kind() == io::ErrorKind::NotFound { hint } else { "" };
         let message = format!("cannot be read: {error}{hint}");
         SettingsError {
             file: path.display().to_string(),

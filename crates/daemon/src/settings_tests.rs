@@ -245,7 +245,7 @@ fn what_is_wrong_in_a_drop_in_is_told_with_its_file_and_place() {
     // Neither is wrong alone.
     let main = "schema_version = 1\n[pressure]\nstall_ms = 1500\n";
     let error = with_drop_ins(main, &[("a.toml", "[pressure]\nwindow_ms = 1000\n")]).unwrap_err();
-    assert!(error.starts_with("/c.toml with 1 drop-ins: pressure.stall_ms is 1500"), "{error}");
+    assert!(error.starts_with("/c.toml with 1 drop-in: pressure.stall_ms is 1500"), "{error}");
     // What a drop-in mends is not wrong.
     let main = "schema_version = 1\nperiod_seconds = 0\n";
     with_drop_ins(main, &[("a.toml", "period_seconds = 5\n")]).unwrap();
@@ -258,6 +258,14 @@ fn an_empty_file_is_said_to_be_empty() {
         assert!(error.starts_with("x.toml: the file is empty"), "{error}");
         assert!(error.contains("`schema_version = 1`") && error.contains("--print-config"));
     }
+}
+
+#[test]
+fn a_file_that_is_there_but_cannot_be_read_needs_no_sample() {
+    let place = tempfile::tempdir().unwrap();
+    let error = DaemonSettings::read(place.path()).unwrap_err().to_string();
+    assert!(error.contains("cannot be read: "), "{error}");
+    assert!(!error.contains("--print-config"), "{error}");
 }
 
 #[test]

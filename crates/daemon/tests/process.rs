@@ -215,7 +215,7 @@ fn settings_that_are_wrong_are_refused_at_reload_and_the_old_ones_stay() {
     .unwrap();
     daemon.signal(Signal::HUP);
     let line = daemon.says("refused");
-    assert!(line.contains("c.toml:") && line.contains("hysteresis rule"), "{line}");
+    assert!(line.contains("c.toml:") && line.contains("plus the size of a slice"), "{line}");
     let seen = place.status().unwrap()["written_unix_seconds"].as_f64();
     let status = place
         .status_when(&daemon, "another step", |now| now["written_unix_seconds"].as_f64() > seen);

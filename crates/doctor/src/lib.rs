@@ -39,7 +39,7 @@ pub use findings::{
 };
 pub use layout::{MemoryLayout, ModuleGroup};
 pub use power_rate::{MwPerGib, MwPerGibError, PowerSaving};
-pub use root::{ReadProblem, RootError, SystemRoot};
+pub use root::{ReadProblem, RootError, SystemRoot, is_capture};
 pub use segments::SegmentDriver;
 pub use slices::SliceAdvice;
 pub use verdict::{ByteInterval, PowerDownVerdict, VerdictKind};

@@ -123,6 +123,11 @@ pub struct SystemRoot {
     seen: RefCell<BTreeMap<String, ReadEntry>>,
 }
 
+/// Whether a directory is what `ramslice doctor --capture` made.
+pub fn is_capture(dir: &Path) -> bool {
+    dir.join(NOTES).is_file()
+}
+
 impl SystemRoot {
     /// The running system with `/`, or a captured tree.
     pub fn open(path: &Path) -> Result<Self, RootError> {

@@ -113,7 +113,7 @@ impl WatermarksConfig {
                 && high <= low
             {
                 let message = format!(
-                    "{high_name} is {high} and {low_name} {low}: hysteresis rule: {high_name} \
+                    "{high_name} is {high} and {low_name} {low}: {high_name} \
                      must be above {low_name} plus the size of a slice"
                 );
                 return Err((high_name, message));
@@ -168,7 +168,7 @@ impl WatermarksConfig {
         ] {
             if high <= low + size {
                 let message = format!(
-                    "{high_name} is {high} and {low_name} {low}: hysteresis rule: {high_name} \
+                    "{high_name} is {high} and {low_name} {low}: {high_name} \
                      must be above {low_name} plus the size of a slice ({size} MiB), or waking a \
                      slice would at once be a reason to switch one off"
                 );

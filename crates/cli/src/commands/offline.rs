@@ -32,10 +32,13 @@ Examples:
 
 /// Empty slices and switch them off.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = HELP)]
+#[command(
+    after_long_help = HELP,
+    group = clap::ArgGroup::new("which").required(true).args(["slices", "empty", "count"])
+)]
 pub(crate) struct OfflineArgs {
     /// Slices by id: 12, 3-7 or 3-7,12
-    #[arg(value_name = "SLICE", required_unless_present_any = ["empty", "count"])]
+    #[arg(value_name = "SLICE")]
     slices: Vec<SliceRanges>,
     /// All slices that are empty already
     #[arg(long, conflicts_with = "slices")]

@@ -25,10 +25,13 @@ Examples:
 
 /// Switch slices on again.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = HELP)]
+#[command(
+    after_long_help = HELP,
+    group = clap::ArgGroup::new("which").required(true).args(["slices", "all", "count"])
+)]
 pub(crate) struct OnlineArgs {
     /// Slices by id: 12, 3-7 or 3-7,12
-    #[arg(value_name = "SLICE", required_unless_present_any = ["all", "count"])]
+    #[arg(value_name = "SLICE")]
     slices: Vec<SliceRanges>,
     /// All slices that are off, held ones, too
     #[arg(long, conflicts_with = "slices")]

@@ -443,7 +443,7 @@ fn watermarks_that_do_not_fit_the_size_of_slices_are_told_not_panicked_about() {
     let text = "policy = \"watermarks\"\n[watermarks]\nfree_low_mib = 100.0\nfree_high_mib = 110.0";
     let mut engine = engine_of(settings(text), None);
     let error = step(&mut engine, &machine, Duration::from_secs(1)).unwrap_err().to_string();
-    assert!(error.contains("test.toml:5") && error.contains("hysteresis"), "{error}");
+    assert!(error.contains("test.toml:5") && error.contains("size of a slice"), "{error}");
     let text = engine.metrics.text();
     assert!(text.contains("\nramslice_up 0\n") && text.contains("kind=\"invalid\"} 1\n"), "{text}");
 }

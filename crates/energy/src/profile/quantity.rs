@@ -45,7 +45,9 @@ impl ProfileText<'_> {
         }
         let message = match wanted {
             ProfileKind::Power => {
-                "kind is \"giveback\": that gives no joules; name a profile of kind \"power\""
+                "kind is \"giveback\": that gives no joules; name a profile of kind \"power\". \
+                 What giving back is worth: `ramslice giveback --watch`, and given_back in \
+                 ramsliced's status"
             }
             ProfileKind::Giveback => {
                 "kind is \"power\", or left out: that gives joules; name a profile of kind \

@@ -29,7 +29,9 @@ const MIN_STEP: Duration = Duration::from_millis(100);
 const METER: Duration = Duration::from_mins(1);
 
 const HELP: &str = "\
-Watches slices and adds up joules by a profile (`ramslice-lab profiles` lists them): saved by \
+Watches slices and adds up joules by a profile: a name, or a file as those in \
+/usr/share/ramslice/profiles (`ramslice-lab profiles` says what they rest on). Memory that goes to \
+a host is valued in GiB hours, by ramsliced: see given_back in its status. Joules are saved by \
 memory that is off; invested in emptying and waking slices, in keeping account, in reading \
 dropped cache again, in switching; and what is left. Each figure has a low and a high end, and \
 says what it rests on. If 0 lies between the ends of the net, or if something that may outweigh \

@@ -51,10 +51,13 @@ Examples:
 
 /// Say what keeps a slice on, and what would have to happen for it to be empty.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = HELP)]
+#[command(
+    after_long_help = HELP,
+    group = clap::ArgGroup::new("which").required(true).args(["slices", "all"])
+)]
 pub(crate) struct ExplainArgs {
     /// Slices by id: 12, 3-7 or 3-7,12
-    #[arg(value_name = "SLICES", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "SLICES")]
     slices: Vec<SliceRanges>,
     /// Every slice that is online and cannot be emptied, and what would be cheapest to empty next
     #[arg(long)]

@@ -8,8 +8,8 @@ use anyhow::Result;
 use clap::ValueEnum;
 use ramslice_backend::{KernelPaths, MemOffline, mem_offline};
 use ramslice_types::{
-    Bytes, Interleave, MachineState, NodeId, PageComposition, Pages, Segment, Slice, SliceState,
-    parse_bytes,
+    BackendInfo, Bytes, Interleave, MachineState, NodeId, PageComposition, Pages, Segment, Slice,
+    SliceState, parse_bytes,
 };
 use serde::Serialize;
 
@@ -134,7 +134,12 @@ pub fn run(args: &SlicesArgs, context: &CommandContext, out: &mut dyn Write) -> 
     }
     let backend = context.backend()?;
     if let Some(size) = args.resize {
+        let before = backend.info()?;
         backend.set_slice_bytes(size)?;
+        // Not where a program reads rows.
+        if !(context.json() || args.raw || args.no_header) {
+            writeln!(out, "{}", resized(&before, &backend.info()?))?;
+        }
     }
     let machine = backend.machine()?;
     let slices = select(args, &machine)?;
@@ -226,6 +231,16 @@ fn table(
     Ok(table.write(out, screen)?)
 }
 
+/// What `--resize` changed, in a line.
+fn resized(before: &BackendInfo, after: &BackendInfo) -> String {
+    let (old, new) = (before.slice_bytes, after.slice_bytes);
+    if old == new {
+        return format!("{} slices, which have {new} already: nothing changed", after.nr_slices);
+    }
+    let (many, few) = (before.nr_slices, after.nr_slices);
+    format!("{few} slices of {new} now; before, {many} of {old}")
+}
+
 /// MiB; what is there is never shown as 0.
 pub(super) fn mib(pages: Pages, page_bytes: Bytes) -> String {
     let bytes = pages.bytes(page_bytes).0 as f64;
@@ -248,5 +263,24 @@ mod tests {
         assert_eq!(mib(Pages(1), page), "<0.1");
         assert_eq!(mib(Pages(256), page), "1");
         assert_eq!(mib(Pages(300), page), "1.2");
+    }
+
+    #[test]
+    fn a_new_size_is_reported_with_the_old_one() {
+        let slices = |nr_slices, mib: u64| {
+            let document = serde_json::json!({
+                "abi_version": 1, "page_bytes": 4096, "pageblock_bytes": 2 << 20,
+                "slice_bytes": mib << 20, "chunk_bytes": 4 << 20, "nr_slices": nr_slices,
+                "nr_zones": 1, "event_seq": 0, "managed_pages": 0, "free_pages": 0,
+                "offline_pages": 0, "quarantined_pages": 0, "power_driver": "none",
+            });
+            serde_json::from_value::<BackendInfo>(document).unwrap()
+        };
+        let (small, large) = (slices(64, 64), slices(16, 256));
+        assert_eq!(resized(&small, &large), "16 slices of 256 MiB now; before, 64 of 64 MiB");
+        assert_eq!(
+            resized(&large, &large),
+            "16 slices, which have 256 MiB already: nothing changed"
+        );
     }
 }
