@@ -147,6 +147,15 @@ fn a_capture_of_the_doctor_is_named_as_such_with_the_command_that_reads_it() {
 }
 
 #[test]
+fn joules_of_memory_that_is_given_back_are_refused_with_where_it_is_valued() {
+    let output = command(&["energy", "--profile", "giveback"]).output().unwrap();
+    assert_ne!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("that gives no joules"), "{text}");
+    assert!(text.contains("`ramslice giveback --watch`"), "{text}");
+}
+
+#[test]
 fn help_lists_the_columns_that_an_error_allows() {
     let refused = run(&["slices", "-o", "?"]).stderr;
     let refused = String::from_utf8(refused).unwrap();

@@ -19,6 +19,7 @@ use crate::context::CommandContext;
 use crate::exit::{ExitStatus, UsageError};
 use crate::interrupt::interruptible;
 use crate::ledger_options::LedgerOptions;
+use crate::profile_files;
 
 /// How often figures are printed while a machine is watched.
 const EVERY: Duration = Duration::from_secs(5);
@@ -94,6 +95,8 @@ pub fn run(args: &EnergyArgs, context: &CommandContext, out: &mut dyn Write) -> 
         statement_text::moment(&now(&sample, &plan.state, granule), &plan, granule, context, out)?;
         return Ok(ExitStatus::Ok);
     }
+    // Whatever this machine's clock is worth: a profile of another kind is of no use here.
+    profile_files::load(&args.ledger.profile)?;
     let plan =
         args.ledger.plan(args.ledger.time_factor.clock(&ProcessorKind::here(), "this machine")?)?;
     let backend = context.backend()?;
