@@ -10,8 +10,9 @@ a directory given with --rw, which appears at the same path. With --disk, /dev/v
 modprobe finds the kernel's modules, also in an --interactive shell; HOME is /tmp, the loopback
 network is up. The guest finds RAMSLICE_KERNEL (directory of the booted image) and RAMSLICE_FLAVOUR
 in its environment. With --holes, the guest's memory is a file in which its power driver
-ramslice_holes has holes punched, and how that ended is printed. With --arch arm64, an emulated guest of that architecture boots its
-kernel over a small Debian of its own, which has the repository and the cache in their places.
+ramslice_holes has holes punched, and how that ended is printed. With --arch arm64, an emulated
+guest of that architecture boots its kernel over a small Debian of its own, which has the repository
+and the cache in their places.
 
 Exit status: the command's own, or
   3    the kernel complained (WARNING, BUG, KASAN, lockdep, hung task, stall); the excerpt is
