@@ -33,6 +33,17 @@ def twin(node=0):
     return int(dev.read(COLD / f"node{node}/twin"))
 
 
+def areas(pid="self"):
+    """(start, end, words of VmFlags) of each area of a process."""
+    start = end = 0
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if not first.endswith(":"):
+            start, end = (int(word, 16) for word in first.split("-"))
+        elif first == "VmFlags:":
+            yield start, end, line.split()[1:]
+
+
 class ColdMemory(PatternedMemory):
     """Memory that asks for cold memory, unless flags say otherwise."""
 
@@ -45,15 +56,7 @@ class ColdMemory(PatternedMemory):
 
     def smaps_flags(self):
         """Words of VmFlags."""
-        here = False
-        for line in Path("/proc/self/smaps").read_text().splitlines():
-            first = line.split()[0]
-            if not first.endswith(":"):
-                start, end = (int(word, 16) for word in first.split("-"))
-                here = start <= self.address < end
-            elif here and first == "VmFlags:":
-                return line.split()[1:]
-        raise KeyError(hex(self.address))
+        return next(words for start, end, words in areas() if start <= self.address < end)
 
 
 class Iovec(ctypes.Structure):
