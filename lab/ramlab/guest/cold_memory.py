@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import mmap
 import os
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -31,6 +32,12 @@ def size_mib(node=0):
 
 def twin(node=0):
     return int(dev.read(COLD / f"node{node}/twin"))
+
+
+def present():
+    """{(node, zone): pages that are there}"""
+    zones = harness.zoneinfo()
+    return {zone: rows["present"] for zone, rows in zones.items() if rows["present"]}
 
 
 def areas(pid="self"):
@@ -77,6 +84,22 @@ def spliced(memory, pages=4):
     finally:
         os.close(out)
         os.close(into)
+
+
+@contextlib.contextmanager
+def child(work):
+    """A process that does some work, and is ended; yields its pid."""
+    pid = os.fork()
+    if not pid:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    try:
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 class ColdTest(harness.RamsliceTest):

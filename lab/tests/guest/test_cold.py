@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -17,19 +18,13 @@ import pytest
 from ramlab.guest import cold_memory as cold
 from ramlab.guest import harness, pinned_memory
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.cold_memory import MAP_COLD, ColdMemory, ColdTest
+from ramlab.guest.cold_memory import MAP_COLD, ColdMemory, ColdTest, present
 from ramlab.guest.harness import MIB, PAGE
 from ramlab.pytest_vm import vm
 
 MADV_PAGEOUT = 21
 
 pytestmark = vm(mem="2G", disk="512M", append="ramslice=16M ramslice_cold=0")
-
-
-def present():
-    """{(node, zone): pages}"""
-    zones = harness.zoneinfo()
-    return {zone: rows["present"] for zone, rows in zones.items() if rows["present"]}
 
 
 class Area(ColdTest):
@@ -489,7 +484,7 @@ class BesideAddedMemory(ColdTest):
 INJECT = Path("/sys/kernel/debug/notifier-error-inject/memory/actions")
 
 
-@vm(kernel="debug", mem="2G", append="ramslice=16M ramslice_cold=0")
+@vm(kernel=["plain", "debug"], mem="2G", append="ramslice=16M ramslice_cold=0")
 class Vetoed(ColdTest):
     """Something that listens to memory hotplug says no, after slices have been emptied."""
 
@@ -500,18 +495,36 @@ class Vetoed(ColdTest):
         subprocess.run(line, check=True)
         self.addCleanup(subprocess.run, ["rmmod", line[1]], check=True)
 
+    def veto(self, number):
+        """Has memory go offline no more, with this errno; 0: again."""
+        dev.write(INJECT / "MEM_GOING_OFFLINE/error", -number)
+
     def test_a_veto_leaves_nothing_off_and_no_node(self):
         for number in errno.EPERM, errno.EBUSY:
             with self.subTest(number):
                 before = harness.states(self.device)
-                dev.write(INJECT / "MEM_GOING_OFFLINE/error", -number)
+                self.veto(number)
                 with self.assertRaises(OSError) as caught:
                     cold.resize(256)
-                dev.write(INJECT / "MEM_GOING_OFFLINE/error", 0)
+                self.veto(0)
                 self.assertEqual(caught.exception.errno, number)
                 self.assertEqual(harness.states(self.device), before)
                 self.assertFalse((cold.NODE / "node1").exists())
                 self.assert_sane()
+
+    def test_what_has_moved_comes_back_once_a_veto_ends(self):
+        """As when another request has isolated a part of a block."""
+        before = present()
+        with cold.child(lambda: cold.resize(1024)) as pid:
+            self.assertTrue(harness.until(lambda: cold.size_mib() >= 256))
+            self.veto(errno.EBUSY)
+            os.kill(pid, signal.SIGTERM)
+            # Long enough for each block to be tried
+            time.sleep(3)
+            self.assertGreaterEqual(cold.size_mib(), 256)
+            self.veto(0)
+            self.assertTrue(harness.until(lambda: cold.size_mib() == 0, 90))
+        self.assertEqual(present(), before)
 
 
 @vm(mem="2G", append="ramslice=16M")

@@ -404,6 +404,25 @@ static int ramslice_cold_shrink(struct ramslice_resize *r, u64 bytes)
 	return 0;
 }
 
+/* How often a block is tried that cannot go back at the moment. */
+#define RAMSLICE_UNDO_PAUSE	max(1, HZ / 20)
+
+/*
+ * Puts a block back. Hotplug gives up at once if another has isolated a part of
+ * the block: a request that empties a slice, or compaction. That passes.
+ */
+static int ramslice_put_back(struct ramslice_resize *r, unsigned long nr)
+{
+	int err;
+
+	for (;;) {
+		err = ramslice_move_or_return(r, nr, !r->grows);
+		if (err != -EBUSY || time_after_eq(jiffies, r->deadline))
+			return err;
+		schedule_timeout_uninterruptible(RAMSLICE_UNDO_PAUSE);
+	}
+}
+
 /*
  * Puts every block back that was moved. By a worker, because hotplug gives up for
  * a signal, and there may be one.
@@ -420,7 +439,7 @@ static void ramslice_resize_undo(struct work_struct *work)
 	xa_for_each(&r->moved, nr, entry) {
 		/* For each, or much that was moved would not all go back */
 		r->deadline = jiffies + msecs_to_jiffies(RAMSLICE_DEADLINE_MS);
-		err = ramslice_move_or_return(r, nr, !r->grows);
+		err = ramslice_put_back(r, nr);
 		if (err)
 			pr_warn("memory block %lu stays in node %d: %d\n", nr,
 				r->grows ? r->twin : r->nid, err);
