@@ -32,6 +32,7 @@
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE	25
 #endif
+#define MAP_COLD	0x200000
 
 #define HUGE_PAGES	512UL
 #define MAX_REPORTS	10
@@ -51,6 +52,7 @@ static struct {
 	uint64_t seed;
 	const char *dir;
 	bool announce;
+	bool cold;
 	bool collapse;
 	bool damage;
 } opt = { .mode = NR_MODES, .mb = 64, .seconds = 10, .seed = 1, .dir = "." };
@@ -162,6 +164,8 @@ static void map_area(int flags)
 	if (hint == MAP_FAILED)
 		die("mmap");
 	hint = (unsigned char *)(((uintptr_t)hint + huge - 1) & ~(huge - 1));
+	if (opt.cold)
+		flags |= MAP_COLD;
 	area.mem = mmap(hint, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, area.fd, 0);
 	if (area.mem == MAP_FAILED)
 		die("mmap");
@@ -402,11 +406,12 @@ static void on_signal(int number)
 static _Noreturn void usage(void)
 {
 	fputs("usage: memload --mode MODE [--mb N] [--seconds S] [--seed N] [--dir DIR]\n"
-	      "               [--pause-ms N] [--collapse] [--announce] [--damage]\n"
+	      "               [--pause-ms N] [--cold] [--collapse] [--announce] [--damage]\n"
 	      "  MODE: anon, anon-thp, file, shmem, mlock, fork, swap\n"
 	      "  --seconds 0   until SIGTERM\n"
 	      "  --dir         where mode file keeps its file (default .)\n"
 	      "  --pause-ms    rest between two rounds\n"
+	      "  --cold        memory that asks for cold memory, by MAP_COLD\n"
 	      "  --collapse    MADV_COLLAPSE all of it in each round\n"
 	      "  --announce    print \"ready\" once everything has been written, \"round\"\n"
 	      "                after the first round\n"
@@ -423,6 +428,7 @@ static void parse(int argc, char **argv)
 		{ "seed", required_argument, NULL, 'r' },
 		{ "dir", required_argument, NULL, 'd' },
 		{ "pause-ms", required_argument, NULL, 'p' },
+		{ "cold", no_argument, NULL, 'o' },
 		{ "collapse", no_argument, NULL, 'c' },
 		{ "announce", no_argument, NULL, 'a' },
 		{ "damage", no_argument, NULL, 'x' },
@@ -452,6 +458,9 @@ static void parse(int argc, char **argv)
 			break;
 		case 'p':
 			opt.pause_ms = strtoul(optarg, NULL, 0);
+			break;
+		case 'o':
+			opt.cold = true;
 			break;
 		case 'c':
 			opt.collapse = true;

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Stresses the debug kernel for a long time and keeps a summary in out/soak.json.
 
-After half an hour or more it keeps one in results/, too.
+After half an hour or more, eight minutes for kind cold, it keeps one in results/, too.
 
-Usage: ramlab soak [--minutes N] [--round N] [--only churn|stress|daemon] [--mem SIZE] [--seed N]
-                   [--kernel FLAVOUR]
+Usage: ramlab soak [--minutes N] [--round N] [--only churn|stress|daemon|cold] [--mem SIZE]
+                   [--seed N] [--kernel FLAVOUR]
 
 It runs rounds of some minutes, each in a guest of its own and of the next kind:
 - churn: loads that know what every byte must be (lab/ramlab/guest/churn.py, on both LRU
@@ -13,6 +13,8 @@ It runs rounds of some minutes, each in a guest of its own and of the next kind:
 - stress: the same with stress-ng's stressors (lab/ramlab/guest/stress.py)
 - daemon: the loads of churn while the daemon decides, killed and restarted at random
   (lab/ramlab/guest/daemon_soak.py; RAMSLICE_DAEMON names another daemon than the tree's)
+- cold, only if it is asked for: memory blocks go to the twin and back at random, under loads that
+  ask for cold memory and loads that do not (lab/ramlab/guest/cold_soak.py)
 It ends at the first round that fails. A summary of all kinds is kept as results/soak.json, one of a
 single kind as results/soak-KIND.json.
 """
@@ -33,9 +35,11 @@ from ramlab.kernel.images import image
 
 RESULT, KEPT = OUT / "soak.json", ROOT / "results"
 # Runs of less load show that it works, and replace none that was longer.
-KEPT_MINUTES = 30
+KEPT_MINUTES = {None: 30, "churn": 30, "stress": 30, "daemon": 30, "cold": 8}
 # Emulated guests on a busy host take their time to set up and to check everything at the end.
 SLACK_SECONDS = 1200
+# Kernel arguments of a kind of rounds, if not the usual ones
+APPEND = {"cold": "ramslice=16M ramslice_cold=0"}
 # Below, a round would mostly set up.
 MIN_ROUND = 0.5
 
@@ -46,7 +50,8 @@ def arguments():
     parser.add_argument("--minutes", type=float, default=30, help="of load, in all (default 30)")
     parser.add_argument("--round", type=float, default=5,
                         help="minutes of load in one round (default 5)")
-    parser.add_argument("--only", choices=["churn", "stress", "daemon"], help="one kind of rounds")
+    parser.add_argument("--only", choices=["churn", "stress", "daemon", "cold"],
+                        help="one kind of rounds")
     parser.add_argument("--mem", default="3G", help="the guest's memory (default 3G)")
     parser.add_argument("--seed", type=int, help="of the random requests (default: the time)")
     parser.add_argument("--kernel", default="debug",
@@ -58,6 +63,8 @@ def round_command(args, kind, number, seed, seconds):
     """What runs in the guest."""
     if kind == "stress":
         return f"python3 -m ramlab.guest.stress --seconds {seconds:g} --seed {seed}"
+    if kind == "cold":
+        return f"python3 -m ramlab.guest.cold_soak --seconds {seconds:g} --seed {seed}"
     if kind == "daemon":
         words = f"python3 -m ramlab.guest.daemon_soak --seconds {seconds:g} --seed {seed}"
         return f"RAMSLICE_DAEMON={shlex.quote(str(args.daemon))} {words}"
@@ -84,7 +91,8 @@ def keep(args, began, kernel, rounds):
     It goes to results/ if the run is long enough, or was to be and found a problem.
     """
     minutes = sum(r["minutes"] for r in rounds)
-    kept = minutes >= KEPT_MINUTES or args.minutes >= KEPT_MINUTES and problems(rounds)
+    enough = KEPT_MINUTES[args.only]
+    kept = minutes >= enough or args.minutes >= enough and problems(rounds)
     summary = {
         "date": began.isoformat(timespec="seconds"),
         "command": shlex.join(["ramlab", "soak", *sys.argv[1:]]),
@@ -118,7 +126,8 @@ def main():
         kind = kinds[number % len(kinds)]
         command = [
             "lab/bin/ramlab", "vm", "--kernel", args.kernel, "--mem", args.mem, "--disk", "2G",
-            "--append", "ramslice=32M", "--timeout", f"{each * 180 + SLACK_SECONDS:g}", "--",
+            "--append", APPEND.get(kind, "ramslice=32M"),
+            "--timeout", f"{each * 180 + SLACK_SECONDS:g}", "--",
             round_command(args, kind, number, seed + number, each * 60),
         ]
         print(f"soak: round {number + 1} of {nr}: {kind}, seed {seed + number}", flush=True)

@@ -42,6 +42,10 @@ class Kept(unittest.TestCase):
     def test_one_kind_does_not_replace_all_kinds(self):
         self.assertEqual(self.files(30, 30, only="daemon"), ["out", "soak-daemon.json"])
 
+    def test_eight_minutes_are_enough_for_memory_blocks(self):
+        self.assertEqual(self.files(8, 4, 4, only="cold"), ["out", "soak-cold.json"])
+        self.assertEqual(self.files(7, 7, only="cold"), ["out"])
+
 
 if __name__ == "__main__":
     unittest.main()
