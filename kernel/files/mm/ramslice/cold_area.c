@@ -118,13 +118,17 @@ static int ramslice_move_block(struct ramslice_resize *r, unsigned long pfn,
 	if (!err) {
 		mod_timer(&r->timer, r->deadline);
 		err = memory_block_move(pfn, zone);
-		del_timer_sync(&r->timer);
 		if (err == -EINTR && time_after_eq(jiffies, r->deadline))
 			err = -ETIMEDOUT;
-		/* Work that came meanwhile is not to be missed */
-		clear_notify_signal();
-		if (task_work_pending(current))
-			set_notify_signal(current);
+		if (!del_timer_sync(&r->timer)) {
+			/*
+			 * It has set the flag. Work that may have set it, too, is
+			 * not to be missed; work that waits without is no reason.
+			 */
+			clear_notify_signal();
+			if (task_work_pending(current))
+				set_notify_signal(current);
+		}
 	}
 	/* After the last block went, or the first one did not */
 	if (node_online(r->twin) && !node_state(r->twin, N_MEMORY))
