@@ -31,6 +31,7 @@ FLAVOURS = {
     "debug-research": (True, ["ramslice.config", "debug.config", "research.config"]),
     "stock": (False, []),
     "unset": (True, []),
+    "without-cold": (True, ["ramslice.config", "without-cold.config"]),
 }
 
 # Debian's own kernels, as ramlab vm and ramlab stock-kernel name them.

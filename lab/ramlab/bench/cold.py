@@ -13,7 +13,7 @@ import subprocess
 from ramlab import dram_accesses, guest_programs
 from ramlab.common import OUT, ROOT, put_json
 
-from . import machines, stats
+from . import cold_costs, machines, stats
 from .machines import ICOUNT, Boot
 from .slices import compared, images_of
 
@@ -361,4 +361,4 @@ def stock(args):
 
 
 PARTS = {"stream": stream, "flat": flat, "rates": rates, "draws": draws, "sizes": sizes,
-         "stock": stock}
+         "stock": stock, **cold_costs.PARTS}

@@ -52,6 +52,13 @@ class ColdChaos(Chaos):
         self.until = self.latest = 0
         self.join()
 
+    def send(self, device, op, **fields):
+        try:
+            super().send(device, op, **fields)
+        except FileNotFoundError:
+            # Its block is on the way to another node
+            self.count(f"{op} on the way")
+
     def switch_mode(self, _, rng):
         dev.write(cold.COLD / "mode", rng.choice(("strict", "overflow")))
         self.count("changes of mode")

@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What cold memory costs and keeps, inside the guest: carries out one part and writes raw figures.
+
+Usage: python3 -m ramlab.guest.bench_cold_costs OUT.json [--quick] PART WORD...
+
+  faults KIND        page faults in memory that is hot, cold or both
+  places SECONDS     churn by loads of all kinds; then where each page of the machine is
+  need SECONDS SWAP  loads that take 1.5 times the hot memory, with swap (1) or without (0)
+  resize             1 GiB to the twin and back, its slices emptied alone, or blocks by hotplug
+  automatic WARM_S WINDOW_S SEED
+                     keys drawn by Zipf's law, while the daemon moves what is idle
+"""
+
+import argparse
+import json
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from ramlab.guest import cold_memory, cold_places, harness
+from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.bench_slices import MEMORY, PATCHED, Bench, good
+from ramlab.guest.cold_automatic import ColdDaemon
+from ramlab.guest.workload import Load
+
+MIB = 1 << 20
+COUNTERS = ("pswpout", "pswpin", "swap_ra", "oom_kill", "pgdemote_kswapd", "pgdemote_direct",
+            "pgmigrate_success")
+# MiB of each kind of load; fork needs three times that
+COLD_LOADS = {"anon": 60, "anon-thp": 60, "shmem": 60, "mlock": 40, "fork": 30, "swap": 50}
+HOT_LOADS = {"anon": 80, "anon-thp": 80, "shmem": 60, "file": 100, "mlock": 40, "fork": 30,
+             "swap": 50}
+PAUSE_MS = 1000
+# What is moved by `resize`
+RESIZE_MIB = 1024
+# The map's rate and size are those of the Energy-Aware Map
+KEYS, KTPS = 640 << 10, 90
+# A page of the least popular keys is read once in some seconds: idle for as long as that
+IDLE, RATE = "4s", "64MiB"
+
+
+def counters():
+    found = dev.table("/proc/vmstat")
+    return {name: found.get(name, 0) for name in COUNTERS}
+
+
+def counted(before):
+    return {name: now - before[name] for name, now in counters().items()}
+
+
+def faults(quick, kind):
+    """Ticks per page of each round."""
+    done = subprocess.run([dev.program("cold_faults"), "16", "3" if quick else "7", kind],
+                          stdout=subprocess.PIPE, check=True, text=True)
+    return json.loads(done.stdout)
+
+
+def start_loads(wanted, folder, *words):
+    return [Load(mode, mb, f"--seed={number + 1}", "--pause-ms", PAUSE_MS, *words, folder=folder)
+            for number, (mode, mb) in enumerate(wanted.items())]
+
+
+def places(quick, seconds):
+    """Loads of all kinds for a time; then they are held, and every page of the twin is looked at.
+
+    Meanwhile other memory is short again and again: a load takes four fifths of what is available,
+    which in strict mode is without the twin.
+    """
+    dev.swap_on_zram(256)
+    folder = dev.file_system() or tempfile.gettempdir()
+    if not cold_memory.size_mib():
+        raise ValueError("the command line has sized no twin")
+    before, surges = counters(), 0
+    loads = start_loads(COLD_LOADS, folder, "--cold") + start_loads(HOT_LOADS, folder)
+    least_free_mib = 1 << 30
+    try:
+        for load in loads:
+            load.wait_ready()
+        ends = time.monotonic() + float(seconds)
+        while time.monotonic() < ends:
+            available = dev.meminfo("MemAvailable") // 1024
+            surge = Load("anon", max(8, available * 4 // 5), "--seed=99", seconds=1)
+            try:
+                surge.wait_ready().end()
+            finally:
+                surge.kill()
+            surges += 1
+            least_free_mib = min(least_free_mib, free_mib(cold_memory.twin()))
+            time.sleep(5)
+        for load in loads:
+            load.hold()
+        found = cold_places.count(cold_memory.twin())
+        for load in loads:
+            load.resume()
+        rounds = {load.name: load.end()["rounds"] for load in loads}
+    finally:
+        for load in loads:
+            load.kill()
+    return found | {"rounds": rounds, "surges": surges, "least_free_mib": least_free_mib,
+                    "seconds": float(seconds), "counters": counted(before)}
+
+
+def free_mib(node):
+    """What is free or can be woken on a node."""
+    text = dev.read(cold_memory.NODE / f"node{node}/meminfo")
+    return next(int(line.split()[-2]) for line in text.splitlines() if "MemFree:" in line) // 1024
+
+
+def need(quick, seconds, swap):
+    """Loads that together take 1.5 times the hot memory, for a time."""
+    if swap == "1":
+        dev.swap_on_zram(512)
+    folder = dev.file_system() or tempfile.gettempdir()
+    twin_mib = cold_memory.size_mib()
+    hot_mib = dev.meminfo("MemTotal") // 1024 - twin_mib
+    # Two loads, of small pages and of huge ones, and clean page cache
+    wanted = {"anon": hot_mib * 8 // 10, "anon-thp": hot_mib * 7 // 10}
+    before = counters()
+    file = Path(folder) / "cache"
+    file.write_bytes(bytes(200 * MIB))
+    loads = start_loads(wanted, folder)
+    least = 1 << 30
+    try:
+        # Filling is when memory is short
+        for load in loads:
+            load.wait_ready()
+        ends = time.monotonic() + float(seconds)
+        while time.monotonic() < ends:
+            file.read_bytes()
+            least = min(least, free_mib(cold_memory.twin()))
+            time.sleep(1)
+        rounds = {load.name: load.end()["rounds"] for load in loads}
+    finally:
+        for load in loads:
+            load.kill()
+    return {"hot_mib": hot_mib, "twin_mib": twin_mib, "need_mib": sum(wanted.values()),
+            "least_free_mib": least, "rounds": rounds, "counters": counted(before)}
+
+
+def write_ticks(bench, path, text):
+    return good(bench("write", path, text), str(path))["ticks"]
+
+
+def highest_blocks(mib):
+    """Files of the highest memory blocks, highest first, without the one that firmware has a part
+    of.
+    """
+    block_mib = int(dev.read(MEMORY / "block_size_bytes"), 16) // MIB
+    found = sorted(MEMORY.glob("memory[0-9]*"), key=lambda path: int(path.name[6:]), reverse=True)
+    return found[1:1 + mib // block_mib]
+
+
+def resize(quick, what):
+    """Ticks of one of: `move`, the twin gets 1 GiB and gives it back; `empty`, slices of that
+    memory are switched off and woken; `hotplug`, its blocks go offline and come back as movable.
+    """
+    dev.write("/proc/sys/vm/drop_caches", 3)
+    with Bench() as bench:
+        if what == "move":
+            path = cold_memory.COLD / "node0/bytes"
+            there = write_ticks(bench, path, RESIZE_MIB * MIB)
+            if cold_memory.size_mib() != RESIZE_MIB:
+                raise ValueError(f"the twin has {cold_memory.size_mib()} MiB")
+            numbers = sorted(int(path.name[6:])
+                             for path in (cold_memory.NODE / "node1").glob("memory[0-9]*"))
+            return {"there": there, "back": write_ticks(bench, path, 0), "blocks": numbers}
+        blocks = highest_blocks(RESIZE_MIB)
+        numbers = sorted(int(path.name[6:]) for path in blocks)
+        if what == "empty":
+            if not PATCHED:
+                raise ValueError("this kernel has no slices")
+            # A slice is a block, and in a machine without holes they have the same numbers
+            there = sum(good(bench("offline", row), f"slice {row}")["ticks"] for row in numbers)
+            back = sum(good(bench("online", row), f"slice {row}")["ticks"] for row in numbers)
+            return {"there": there, "back": back, "blocks": numbers}
+        # The first time, they are not quite empty
+        for _ in range(2):
+            there = sum(write_ticks(bench, path / "state", "offline") for path in blocks)
+            back = sum(write_ticks(bench, path / "state", "online_movable")
+                       for path in blocks[::-1])
+        return {"there": there, "back": back, "blocks": numbers}
+
+
+def cpu_ns(names):
+    """ns that threads of these names have had of a CPU."""
+    found = 0
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            if path.read_text().strip().partition(".")[0] in names:
+                for task in (path.parent / "task").iterdir():
+                    found += int((task / "schedstat").read_text().split()[0])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def automatic(quick, warm_s, window_s, seed):
+    """The daemon moves what is idle while keys are read; where accesses of the window went."""
+    names = {"ramsliced", "kdamond"}
+    with tempfile.TemporaryDirectory() as folder:
+        daemon = ColdDaemon(folder, mode="on", policy="never")
+        daemon.configure_cold(idle=IDLE, in_use=0.25, rate=RATE, cpu_share=0.01)
+        daemon.start()
+        try:
+            daemon.until_state("running")
+            began, used = time.monotonic(), cpu_ns(names)
+            done = subprocess.run(
+                [dev.program("page_accesses"), *map(str, (KEYS, KTPS, warm_s, window_s, seed))],
+                stdout=subprocess.PIPE, check=True, text=True)
+            share = (cpu_ns(names) - used) / ((time.monotonic() - began) * 1e9)
+            status, moved = daemon.cold(), daemon.moved()
+        finally:
+            daemon.end()
+    return json.loads(done.stdout) | {
+        "cpu_share": share, "status": status, "moved_mib": moved, "idle": IDLE, "rate": RATE}
+
+
+PARTS = {"faults": faults, "places": places, "need": need, "resize": resize,
+         "automatic": automatic}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("words", nargs="*")
+    args = parser.parse_args()
+    args.out.write_text(json.dumps(PARTS[args.part](args.quick, *args.words)) + "\n")
+
+
+if __name__ == "__main__":
+    main()
