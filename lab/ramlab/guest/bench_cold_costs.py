@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ramlab.guest import cold_memory, cold_places, harness
+from ramlab.guest import cold_memory, cold_places
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.bench_slices import MEMORY, PATCHED, Bench, good
 from ramlab.guest.cold_automatic import ColdDaemon

@@ -3,8 +3,8 @@
 
 Runs in a guest with ramslice_cold=0 on its command line. Most of the loads ask for cold memory;
 slices are emptied and woken, modes switched and memory compacted meanwhile. A change of size that
-is refused must have changed nothing. Prints a summary as a line of JSON; the status is 1 if anything
-was wrong, or if most changes of size were refused.
+is refused must have changed nothing. Prints a summary as a line of JSON; the status is 1 if
+anything was wrong, or if most changes of size were refused.
 """
 
 import argparse
