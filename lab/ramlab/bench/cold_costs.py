@@ -7,6 +7,7 @@ and counters of the kernel has two, and time as it passes.
 """
 
 import os
+import statistics
 
 from . import machines, stats
 from .machines import ICOUNT, Boot
@@ -48,11 +49,12 @@ def faults(args):
         "used": ("plain", "ramslice=128M ramslice_cold=256M", "both"),
     }
     boots = [boot(arm, flavour, append, ["faults", kind], mem="1G")
-             for arm, (flavour, append, kind) in arms.items() for _ in range(1 if args.quick else FAULT_BOOTS)]
+             for arm, (flavour, append, kind) in arms.items()
+             for _ in range(1 if args.quick else FAULT_BOOTS)]
     found = machines.run(boots, images, "cold-faults", args)
     check_clock([{"loops": figures} for some in found.values() for figures in some])
     values = {
-        (arm, kind): [stats.median(figures[kind])[0] for figures in some]
+        (arm, kind): [statistics.median(figures[kind]) for figures in some]
         for arm, some in found.items() for kind in ("hot", "cold") if kind in some[0]
     }
     unit = "ratio of instructions per page"
