@@ -7,11 +7,12 @@ import contextlib
 import ctypes
 import mmap
 import os
+import signal
 import subprocess
 from pathlib import Path
 
 from ramlab.guest import cold_memory as cold
-from ramlab.guest import harness, pinned_memory
+from ramlab.guest import cold_places, harness, pinned_memory
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.cold_memory import MAP_COLD, ColdMemory, ColdTest, areas
 from ramlab.guest.cold_programs import nodes_of
@@ -333,3 +334,25 @@ class Held(MappingTest):
                 self.assertIsNone(memory.wrong_at())
             finally:
                 ring.release()
+
+
+class Counted(MappingTest):
+    """The count of all pages by who maps them, which the benchmark relies on."""
+
+    def test_pages_are_counted_where_they_are(self):
+        with ColdMemory(16) as asks, ColdMemory(16, flags=mmap.MAP_PRIVATE) as other:
+            found = cold_places.count(cold.twin())
+            self.assertGreaterEqual(found["cold_there"], asks.nr)
+            self.assertEqual([found[name] for name in ("cold_elsewhere", "hot_there")], [0, 0])
+            # What is where it should not be is found
+            other.move(cold.twin())
+            asks.move(0)
+            found = cold_places.count(cold.twin())
+            self.assertGreaterEqual(found["cold_elsewhere"], asks.nr)
+            self.assertGreaterEqual(found["hot_there"], other.nr)
+
+    def test_a_child_that_shares_pages_makes_no_difference(self):
+        with ColdMemory(8) as memory, cold.child(signal.pause):
+            found = cold_places.count(cold.twin())
+            self.assertGreaterEqual(found["cold_there"], memory.nr)
+            self.assertEqual(found["mixed_there"], 0)
