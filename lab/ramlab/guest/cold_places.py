@@ -55,7 +55,7 @@ def frames_of(node):
 
 
 def is_zero_page(frame):
-    """The page of zeros is the kernel's own, whoever maps it."""
+    """The page of zeros is the kernel's own, whatever maps it."""
     flags, = entries("/proc/kpageflags", frame, 1)
     return bool(flags >> ZERO_PAGE & 1)
 
