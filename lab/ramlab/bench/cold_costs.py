@@ -102,14 +102,15 @@ def need(args):
     boots = [boot(arm, "plain", append, ["need", seconds, swap], counts=False)
              for arm, (append, swap, nr) in arms.items() for _ in range(1 if args.quick else nr)]
     found = machines.run(boots, images, "cold-need", args)
-    swapped = [figures["counters"]["pswpout"] for figures in found["overflow"]]
+    swapped = [figures["swapped_with_room"] for figures in found["overflow"]]
     killed = {arm: [figures["counters"]["oom_kill"] for figures in some]
               for arm, some in found.items()}
     about = {arm: some[0] for arm, some in found.items()}
     return [
         {"name": "overflow-swapped", "value": max(swapped), "n": len(swapped), "values": swapped,
          "unit": "pages swapped out while the twin has room, most of some boots",
-         "figures": about["overflow"]},
+         "swapped_in_all": [one["counters"]["pswpout"] for one in found["overflow"]],
+         "least_free_mib": [one["least_free_mib"] for one in found["overflow"]]},
         {"name": "need-killed", "value": sum(map(sum, killed.values())),
          "n": sum(map(len, killed.values())), "values": killed,
          "unit": "processes killed while memory was free, all boots", "figures": about},

@@ -16,10 +16,11 @@ import argparse
 import json
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
-from ramlab.guest import cold_memory, cold_places
+from ramlab.guest import cold_memory, cold_places, harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.bench_slices import MEMORY, PATCHED, Bench, good
 from ramlab.guest.cold_automatic import ColdDaemon
@@ -33,6 +34,8 @@ COLD_LOADS = {"anon": 60, "anon-thp": 60, "shmem": 60, "mlock": 40, "fork": 30, 
 HOT_LOADS = {"anon": 80, "anon-thp": 80, "shmem": 60, "file": 100, "mlock": 40, "fork": 30,
              "swap": 50}
 PAUSE_MS = 1000
+# Page cache of `need`, and seconds between two looks at the twin
+CACHE_MIB, WATCH_S = 64, 0.1
 # What is moved by `resize`
 RESIZE_MIB = 1024
 # The map's rate and size are those of the Energy-Aware Map
@@ -108,6 +111,39 @@ def free_mib(node):
     return next(int(line.split()[-2]) for line in text.splitlines() if "MemFree:" in line) // 1024
 
 
+class RoomWatch(threading.Thread):
+    """Counts pages that are swapped out while a twin has more free than its high watermark.
+
+    Those of an interval in which it had at both ends; `least_free_pages` is the least seen.
+    """
+
+    def __init__(self, node):
+        super().__init__(daemon=True)
+        self.zone = node, "Movable"
+        self.ended = threading.Event()
+        self.swapped_with_room = self.samples = 0
+        self.least_free_pages = 1 << 40
+
+    def look(self):
+        zone = harness.zoneinfo()[self.zone]
+        self.least_free_pages = min(self.least_free_pages, zone["free"])
+        return zone["free"] > zone["high"], dev.vmstat("pswpout")
+
+    def run(self):
+        had_room, swapped = self.look()
+        while not self.ended.wait(WATCH_S):
+            has_room, now = self.look()
+            if had_room and has_room:
+                self.swapped_with_room += now - swapped
+            had_room, swapped, self.samples = has_room, now, self.samples + 1
+
+    def end(self):
+        self.ended.set()
+        self.join()
+        return {"swapped_with_room": self.swapped_with_room, "samples": self.samples,
+                "least_free_mib": self.least_free_pages * harness.PAGE // MIB}
+
+
 def need(quick, seconds, swap):
     """Loads that together take 1.5 times the hot memory, for a time."""
     if swap == "1":
@@ -119,9 +155,10 @@ def need(quick, seconds, swap):
     wanted = {"anon": hot_mib * 8 // 10, "anon-thp": hot_mib * 7 // 10}
     before = counters()
     file = Path(folder) / "cache"
-    file.write_bytes(bytes(200 * MIB))
+    file.write_bytes(bytes(CACHE_MIB * MIB))
+    watch = RoomWatch(cold_memory.twin())
+    watch.start()
     loads = start_loads(wanted, folder)
-    least = 1 << 30
     try:
         # Filling is when memory is short
         for load in loads:
@@ -129,14 +166,13 @@ def need(quick, seconds, swap):
         ends = time.monotonic() + float(seconds)
         while time.monotonic() < ends:
             file.read_bytes()
-            least = min(least, free_mib(cold_memory.twin()))
             time.sleep(1)
         rounds = {load.name: load.end()["rounds"] for load in loads}
     finally:
         for load in loads:
             load.kill()
     return {"hot_mib": hot_mib, "twin_mib": twin_mib, "need_mib": sum(wanted.values()),
-            "least_free_mib": least, "rounds": rounds, "counters": counted(before)}
+            "rounds": rounds, "counters": counted(before)} | watch.end()
 
 
 def write_ticks(bench, path, text):
