@@ -20,8 +20,10 @@ CHURN_S, CHURN_QUICK_S = 600, 20
 NEED_S, NEED_QUICK_S = 20, 5
 BOOTS, FAULT_BOOTS = 3, 5
 # Guest seconds: until what is idle has moved there and what is in use is back, and then
-WARM_S, WARM_QUICK_S = 40, 10
+WARM_S, WARM_QUICK_S = 120, 10
 WINDOW_S, WINDOW_QUICK_S = 10, 5
+# With a smaller share of the values' pages moved, what is there says nothing
+LEAST_MOVED = 0.05
 SOURCES = ("lab/guest/cold_faults.c", "lab/guest/page_accesses.c", "lab/guest/memload.c",
            "lab/guest/bench.c", "lab/ramlab/guest/cold_places.py",
            "lab/ramlab/guest/cold_automatic.py")
@@ -154,10 +156,13 @@ def automatic(args):
     figures, = machines.run(boots, images, "cold-automatic", args)["automatic"]
     if abs(figures["clock_of_million"] / 1e6 - 1) > 0.01:
         raise SystemExit(f"the guest's clock does not count instructions: {figures}")
+    if figures["pages_away"] < LEAST_MOVED * figures["pages"]:
+        raise SystemExit(f"{figures['pages_away']:g} of {figures['pages']} pages have moved, too "
+                         "few to say anything about which they are")
     share = figures["cold"] / figures["accesses"]
     beyond = figures["clairvoyant_share"]
     return [
-        {"name": "automatic-cold-accesses", "value": share / beyond if beyond else 0, "n": 1,
+        {"name": "automatic-cold-accesses", "value": share / beyond, "n": 1,
          "unit": "accesses to pages in cold slices, over those of as many of the rarest pages",
          "of_accesses": share, "clairvoyant": beyond, "figures": figures},
         {"name": "automatic-cpu", "value": figures["cpu_share"], "n": 1,

@@ -14,6 +14,7 @@ Usage: python3 -m ramlab.guest.bench_cold_costs OUT.json [--quick] PART WORD...
 
 import argparse
 import json
+import os
 import subprocess
 import tempfile
 import threading
@@ -219,16 +220,16 @@ def resize(quick, what):
         return {"there": there, "back": back, "blocks": numbers}
 
 
-def cpu_ns(names):
-    """ns that threads of these names have had of a CPU."""
+def cpu_seconds(names):
+    """Seconds that processes of these names have had of a CPU."""
     found = 0
-    for path in Path("/proc").glob("[0-9]*/comm"):
+    for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            if path.read_text().strip().partition(".")[0] in names:
-                for task in (path.parent / "task").iterdir():
-                    found += int((task / "schedstat").read_text().split()[0])
+            name, _, rest = path.read_text().partition("(")[2].rpartition(")")
         except (FileNotFoundError, ProcessLookupError):
             continue
+        if name.partition(".")[0] in names:
+            found += sum(map(int, rest.split()[11:13])) / os.sysconf("SC_CLK_TCK")
     return found
 
 
@@ -241,11 +242,11 @@ def automatic(quick, warm_s, window_s, seed):
         daemon.start()
         try:
             daemon.until_state("running")
-            began, used = time.monotonic(), cpu_ns(names)
+            began, used = time.monotonic(), cpu_seconds(names)
             done = subprocess.run(
                 [dev.program("page_accesses"), *map(str, (KEYS, KTPS, warm_s, window_s, seed))],
                 stdout=subprocess.PIPE, check=True, text=True)
-            share = (cpu_ns(names) - used) / ((time.monotonic() - began) * 1e9)
+            share = (cpu_seconds(names) - used) / (time.monotonic() - began)
             status, moved = daemon.cold(), daemon.moved()
         finally:
             daemon.end()
