@@ -22,6 +22,7 @@ COMMANDS = {
     "soak": ("ramlab.soak", "stress the debug kernel for half an hour or longer"),
     "fuzz": ("ramlab.fuzz", "feed generated inputs to all interfaces"),
     "selftests": ("ramlab.kernel.selftests", "run the kernel's selftests, patched and stock"),
+    "stress-classes": ("ramlab.kernel.stress_classes", "run stress-ng's, patched and stock"),
     "mutations": ("ramlab.mutations", "break one thing at a time: does its test notice?"),
     "check": ("lab/check", "check style and spelling of everything"),
     "checkpatch": ("ramlab.kernel.checkpatch", "check the kernel's files and patches"),

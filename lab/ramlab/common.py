@@ -28,6 +28,7 @@ FLAVOURS = {
     "research": (True, ["ramslice.config", "research.config"]),
     "kcsan": (True, ["ramslice.config", "kcsan.config"]),
     "coverage": (True, ["ramslice.config", "coverage.config"]),
+    "irqsoff": (True, ["ramslice.config", "irqsoff.config"]),
     "debug-research": (True, ["ramslice.config", "debug.config", "research.config"]),
     "stock": (False, []),
     "unset": (True, []),

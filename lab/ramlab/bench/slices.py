@@ -13,7 +13,7 @@ import subprocess
 from ramlab.common import CACHE, OUT, ROOT
 from ramlab.kernel.images import image
 
-from . import entries, flame, machines, stats
+from . import bounds, entries, flame, machines, stats, thp
 from .machines import ICOUNT, Boot
 
 # All of the kernel's own memory lies below 4 GiB, the movable zone above.
@@ -401,4 +401,6 @@ PARTS = {
     "daemon": daemon,
     "redis": redis,
     "flames": flames,
+    **bounds.PARTS,
+    **thp.PARTS,
 }
