@@ -193,7 +193,8 @@ void ramslice_find_reserved(u32 id, struct ramslice_census *c)
 
 	memset(c, 0, sizeof(*c));
 	for_each_slice_block(id, n, start) {
-		if (!pfn_to_online_page(start))
+		/* Most are free after boot, and the head of free pages says so */
+		if (!pfn_to_online_page(start) || ramslice_block_free(start))
 			continue;
 		for (pfn = start; pfn < start + pageblock_nr_pages; pfn++) {
 			if (!PageReserved(pfn_to_page(pfn)))

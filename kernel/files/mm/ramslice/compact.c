@@ -86,7 +86,8 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 	struct ramslice_run run;
 
 	drain_all_pages(rz->zone);
-	ramslice_scan_zone(rz, RAMSLICE_ANY_AGE, REREAD_NS,
+	ramslice_scan_zone(rz, RAMSLICE_ANY_AGE,
+			   min_t(u64, REREAD_NS, ramslice_left_ns(params) / 2),
 			   params->deadline);
 	if (ramslice_reserve_build(&reserve, rz, params->cache,
 				   params->ignore_backoff))
@@ -102,7 +103,7 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 			reason = RAMSLICE_REASON_SIGNAL;
 			break;
 		}
-		if (time_after(jiffies, params->deadline)) {
+		if (ramslice_overdue(params)) {
 			reason = RAMSLICE_REASON_DEADLINE;
 			break;
 		}

@@ -18,6 +18,8 @@
 #define RAMSLICE_DEFAULT_BYTES	SZ_64M
 /* Enough for 1 PiB in slices of 64 MiB. */
 #define RAMSLICE_MAX_IDS	BIT(24)
+/* Slices that are counted under one hold of the lock, with interrupts off. */
+#define IDS_AT_ONCE		256U
 
 /* Requests that empty slices, the geometry, the power driver: internal.h. */
 DEFINE_MUTEX(ramslice_mutex);
@@ -206,8 +208,11 @@ static void ramslice_take_from_zone(u32 id)
 		rz->end_id--;
 }
 
-/* Zone ranges and counts, from the table. Under ramslice_lock. */
-static void ramslice_index_zones(void)
+/*
+ * Zone ranges and counts, from the table. Under ramslice_lock, which is dropped
+ * now and then with @in_parts.
+ */
+static void ramslice_index_zones(bool in_parts)
 {
 	u32 i, id;
 
@@ -223,8 +228,14 @@ static void ramslice_index_zones(void)
 		rz->first_id = U32_MAX;
 		rz->end_id = 0;
 	}
-	for (id = 0; id < ramslice_nr_ids; id++)
+	for (id = 0; id < ramslice_nr_ids; id++) {
 		ramslice_add_to_zone(id);
+		if (in_parts && id % IDS_AT_ONCE == IDS_AT_ONCE - 1) {
+			spin_unlock_irq(&ramslice_lock);
+			cond_resched();
+			spin_lock_irq(&ramslice_lock);
+		}
+	}
 }
 
 /**
@@ -320,6 +331,18 @@ void ramslice_tell_of_table(void)
 	wake_up_interruptible_all(&ramslice_wait);
 }
 
+/* Under ramslice_mutex, without which none leaves that state. */
+static bool ramslice_all_online(void)
+{
+	u32 id;
+
+	for (id = 0; id < ramslice_nr_ids; id++) {
+		if (READ_ONCE(ramslice_slices[id].state) != RAMSLICE_ONLINE)
+			return false;
+	}
+	return true;
+}
+
 /*
  * Builds the table of slices again from present memory. Slices that are not
  * online keep their state: their memory is still there.
@@ -333,12 +356,15 @@ int ramslice_rebuild_table(const struct ramslice_geometry *geom, bool spare)
 	bool resized = geom != &ramslice_geom;
 	unsigned long *sets[RAMSLICE_NR_SETS];
 	struct ramslice_slice *table, *old;
+	bool all_online;
 	unsigned int i;
 	u32 id, nr_ids;
 
 	lockdep_assert_held(&ramslice_mutex);
 
 	down_write(&ramslice_table_sem);
+	/* Then no state changes, and nothing is to be carried over at one moment */
+	all_online = ramslice_all_online();
 	/* Without another geometry, chunks may be on their way, which read it */
 	if (resized)
 		ramslice_geom = *geom;
@@ -362,7 +388,7 @@ int ramslice_rebuild_table(const struct ramslice_geometry *geom, bool spare)
 		spin_lock_irq(&ramslice_lock);
 	}
 	old = ramslice_slices;
-	for (id = 0; old && id < min(nr_ids, ramslice_nr_ids); id++) {
+	for (id = 0; !all_online && id < min(nr_ids, ramslice_nr_ids); id++) {
 		if (old[id].state != RAMSLICE_ONLINE)
 			table[id] = old[id];
 	}
@@ -370,7 +396,7 @@ int ramslice_rebuild_table(const struct ramslice_geometry *geom, bool spare)
 	WRITE_ONCE(ramslice_nr_ids, nr_ids);
 	for (i = 0; i < RAMSLICE_NR_SETS; i++)
 		swap(ramslice_sets[i], sets[i]);
-	ramslice_index_zones();
+	ramslice_index_zones(all_online);
 	spin_unlock_irq(&ramslice_lock);
 	for (id = 0; id < nr_ids; id++) {
 		if (table[id].rz && table[id].state == RAMSLICE_ONLINE)
@@ -384,17 +410,6 @@ int ramslice_rebuild_table(const struct ramslice_geometry *geom, bool spare)
 	for (i = 0; i < RAMSLICE_NR_SETS; i++)
 		kvfree(sets[i]);
 	return 0;
-}
-
-static bool ramslice_all_online(void)
-{
-	u32 id;
-
-	for (id = 0; id < ramslice_nr_ids; id++) {
-		if (READ_ONCE(ramslice_slices[id].state) != RAMSLICE_ONLINE)
-			return false;
-	}
-	return true;
 }
 
 /**

@@ -67,7 +67,7 @@ static int ramslice_check_run(struct ramslice_run *run)
 		run->reason = RAMSLICE_REASON_SIGNAL;
 		return -EINTR;
 	}
-	if (time_after(jiffies, run->params->deadline)) {
+	if (ramslice_overdue(run->params)) {
 		run->reason = RAMSLICE_REASON_DEADLINE;
 		return -ETIMEDOUT;
 	}
@@ -302,6 +302,9 @@ static void ramslice_wait_for_stuck(struct ramslice_run *run, u32 id)
 	bool disk = ramslice_why_stuck(id) == RAMSLICE_REASON_WRITEBACK;
 	long left = run->params->deadline - jiffies;
 
+	/* No time for a tick: what is left is for another pass */
+	if (ramslice_left_ns(run->params) < TICK_NSEC)
+		return;
 	schedule_timeout_interruptible(clamp(left, 1L,
 					     disk ? HZ / 10 : HZ / 50 + 1L));
 }

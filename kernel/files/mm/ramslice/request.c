@@ -3,6 +3,7 @@
  * Requests: decoded once, carried out one at a time, and their outcome.
  */
 
+#include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
 #include <linux/swap.h>
 #include <trace/events/ramslice.h>
@@ -43,12 +44,30 @@ void ramslice_decode_request(const struct ramslice_request *req,
 		.max_slices = req->max_slices,
 		/* 0 would mean none to those who wait */
 		.deadline = jiffies + msecs_to_jiffies(ms) ?: 1,
+		.end_ns = local_clock() + (u64)ms * NSEC_PER_MSEC,
 		.cache = ramslice_cache_of(req->flags),
 		.per_slice = req->flags & RAMSLICE_REQ_PER_SLICE,
 		.ignore_backoff = req->flags & RAMSLICE_REQ_IGNORE_BACKOFF,
 		.dry_run = dry_run,
 		.hold = !dry_run && req->flags & RAMSLICE_REQ_HOLD,
 	};
+}
+
+/* Is it past its deadline? */
+bool ramslice_overdue(const struct ramslice_params *params)
+{
+	return time_after(jiffies, params->deadline) ||
+	       !ramslice_left_ns(params);
+}
+
+/* What is left until its deadline, U64_MAX if only jiffies say. */
+u64 ramslice_left_ns(const struct ramslice_params *params)
+{
+	u64 now = local_clock();
+
+	if (!params->end_ns)
+		return U64_MAX;
+	return now < params->end_ns ? params->end_ns - now : 0;
 }
 
 /* Writes the outcome to where the caller finds it. */

@@ -107,6 +107,7 @@ void ramslice_target_free(struct folio *dst, unsigned long private);
  * @budget: what may be spent, in the unit of prices
  * @max_slices: the request ends after this many
  * @deadline: jiffies at which it ends; never 0
+ * @end_ns: the same by local_clock(), as a tick is several ms; 0 if that will do
  * @cache: what becomes of clean unmapped page cache
  * @per_slice: @budget is for each slice, not for all together
  * @ignore_backoff: slices that failed lately count like any other
@@ -122,6 +123,7 @@ struct ramslice_params {
 	u64 budget;
 	u32 max_slices;
 	unsigned long deadline;
+	u64 end_ns;
 	enum ramslice_cache cache;
 	bool per_slice;
 	bool ignore_backoff;
@@ -156,6 +158,8 @@ void ramslice_decode_request(const struct ramslice_request *req,
 			     struct ramslice_params *params);
 void ramslice_encode_outcome(const struct ramslice_outcome *outcome,
 			     struct ramslice_request *req);
+bool ramslice_overdue(const struct ramslice_params *params);
+u64 ramslice_left_ns(const struct ramslice_params *params);
 int ramslice_status_of(enum ramslice_reason reason);
 int ramslice_request(struct ramslice_request *req);
 int ramslice_begin_emptying(void);

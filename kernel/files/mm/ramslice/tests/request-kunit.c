@@ -4,6 +4,7 @@
  */
 
 #include <kunit/test.h>
+#include <linux/sched/clock.h>
 #include "../internal.h"
 #include "../request.h"
 
@@ -84,12 +85,33 @@ static void ramslice_deadlines_count_from_now(struct kunit *test)
 					    before + 3600 * HZ));
 }
 
+/* A tick may be 10 ms, which a deadline of 1 ms must not become. */
+static void ramslice_short_deadlines_are_kept_to_the_ns(struct kunit *test)
+{
+	struct ramslice_request req = { .deadline_ms = 1 };
+	struct ramslice_params params;
+	u64 before;
+
+	ramslice_decode_request(&req, &params);
+	before = local_clock();
+	KUNIT_EXPECT_LE(test, params.end_ns, before + NSEC_PER_MSEC);
+	KUNIT_EXPECT_LE(test, ramslice_left_ns(&params), NSEC_PER_MSEC);
+	params.end_ns = before;
+	params.deadline = jiffies + HZ;
+	KUNIT_EXPECT_TRUE(test, ramslice_overdue(&params));
+	KUNIT_EXPECT_EQ(test, ramslice_left_ns(&params), 0);
+	/* Callers that set jiffies alone */
+	params.end_ns = 0;
+	KUNIT_EXPECT_FALSE(test, ramslice_overdue(&params));
+}
+
 static struct kunit_case ramslice_request_cases[] = {
 	KUNIT_CASE(ramslice_fields_keep_their_values),
 	KUNIT_CASE(ramslice_flags_name_the_choice_of_cache),
 	KUNIT_CASE(ramslice_each_flag_is_its_own),
 	KUNIT_CASE(ramslice_dry_runs_hold_nothing),
 	KUNIT_CASE(ramslice_deadlines_count_from_now),
+	KUNIT_CASE(ramslice_short_deadlines_are_kept_to_the_ns),
 	{}
 };
 
