@@ -13,7 +13,7 @@ from .machines import ICOUNT, Boot
 SCRIPT = "bench_thp.py"
 STOCK = "stock"
 DRIVERS = ("atomic", "sleeping")
-BOOTS = 10
+BOOTS = 3
 
 
 def judged(found):

@@ -25,56 +25,105 @@ from ramlab.guest.harness import Memory
 
 MIB = 1 << 20
 TRACING = Path("/sys/kernel/tracing")
-# What an interrupt that arrives meanwhile runs on top of our functions is not ours
-ENTRIES = re.compile(r"^(asm_|common_interrupt|sysvec_|exc_|irqentry_|ret_from_)")
+# Touched while most is offline; and while it is all online, to be half freed in pieces
+DEMAND_MIB, PIECES_MIB = 256, 256
 OURS = re.compile(r"^_*ramslice_")
+# Functions of ours that lie further apart than this are filtered separately
+GAP_BYTES = 64 << 10
+EVENTS = ("irq_disable", "irq_enable")
 
 
 # --- interrupts off ---
 
 
 def longest_of(text):
-    """Of what the tracer wrote: {"started", "ended", "stack": the innermost function first}."""
-    found = {}
-    for key in ("started", "ended"):
-        if match := re.search(rf"=> {key} at: +(\S+)", text):
-            found[key] = match[1]
-    stack = text.rpartition("<stack trace>")[2]
-    found["stack"] = re.findall(r"^ => (\w[\w.]*)", stack, re.M)
+    """Of what the irqsoff tracer wrote: where the longest section started, and what it ended in."""
+    started = re.search(r"=> started at: +(\S+)", text)
+    stack = re.findall(r"^ => (\w[\w.]*)", text.rpartition("<stack trace>")[2], re.M)
+    return {"started": started[1] if started else None, "stack": stack[:8]}
+
+
+def text_ranges(symbols):
+    """Offsets of our functions from the start of the kernel's text, as [(first, end)].
+
+    symbols: lines of /proc/kallsyms
+    """
+    text = sorted((int(line[0], 16), line[2]) for line in map(str.split, symbols)
+                  if line[1] in "tT" and len(line) == 3)
+    base = next(address for address, name in text if name == "_stext")
+    found = []
+    for (address, name), (end, _) in zip(text, text[1:], strict=False):
+        if not OURS.match(name):
+            continue
+        if found and address - base - found[-1][1] < GAP_BYTES:
+            found[-1] = (found[-1][0], end - base)
+        else:
+            found.append((address - base, end - base))
     return found
 
 
-def our_function(stack):
-    """The innermost function of ours that runs with interrupts off; None if there is none."""
-    for name in stack:
-        if ENTRIES.match(name):
-            return None
-        if OURS.match(name):
-            return name
-    return None
+def sections(text):
+    """Sections that begin in a function of ours: ({function: us of its longest}, how many, how many
+    have no end) of the events' text. Their ends are looked for in functions of ours, too.
+    """
+    longest, nr, lost, open_ = {}, 0, 0, {}
+    for cpu, time_s, event, caller, parent in re.findall(
+            r"^.*?\[(\d+)\] .*? (\d+\.\d+): (irq_\w+): caller=(\S+) parent=(\S+)", text, re.M):
+        if event == "irq_disable":
+            name = next((at.partition("+")[0] for at in (caller, parent) if OURS.match(at)), None)
+            lost += cpu in open_
+            open_[cpu] = (float(time_s), name)
+        elif cpu in open_:
+            began, name = open_.pop(cpu)
+            if name:
+                nr += 1
+                longest[name] = max(longest.get(name, 0), round((float(time_s) - began) * 1e6))
+    return longest, nr, lost + len(open_)
 
 
 class Tracer:
-    """The longest section with interrupts off, on any CPU, while something is done."""
+    """The longest section with interrupts off while something is done: of all of the kernel, by the
+    irqsoff tracer, and of those that begin in functions of ours, by events.
+    """
 
     def __init__(self):
         if not (TRACING / "current_tracer").exists():
             subprocess.run(["mount", "-t", "tracefs", "tracefs", TRACING], check=True)
         # A message on the serial line is sent with interrupts off, and is none of what is measured
         dev.write("/proc/sys/kernel/printk", "1 4 1 7")
+        self.ours = TRACING / "instances/ours"
+        self.ours.mkdir(exist_ok=True)
+        dev.write(self.ours / "buffer_size_kb", 64 << 10)
+        with open("/proc/kallsyms") as file:
+            ranges = text_ranges(file)
+        which = " || ".join(f"({field} >= {first} && {field} < {end})"
+                            for first, end in ranges for field in ("caller_offs", "parent_offs"))
+        for event in EVENTS:
+            folder = self.ours / "events/preemptirq" / event
+            dev.write(folder / "filter", which)
+            dev.write(folder / "enable", 1)
         dev.write(TRACING / "current_tracer", "irqsoff")
 
     def longest(self, work):
-        """{"us", "started", "ended", "stack", "ours"} of the longest section of work()."""
-        dev.write(TRACING / "tracing_on", 1)
+        """{"us", "function", "sections", "lost": of ours; "any": {"us", "started", "stack"}}."""
+        (self.ours / "trace").write_text("")
+        for folder in (TRACING, self.ours):
+            dev.write(folder / "tracing_on", 1)
         dev.write(TRACING / "tracing_max_latency", 0)
         work()
-        dev.write(TRACING / "tracing_on", 0)
-        found = {"us": int(dev.read(TRACING / "tracing_max_latency"))}
-        found |= longest_of(dev.read(TRACING / "trace"))
-        if not found["stack"]:
-            sys.exit(f"the tracer saw no section: {found}")
-        return found | {"ours": our_function(found["stack"])}
+        for folder in (TRACING, self.ours):
+            dev.write(folder / "tracing_on", 0)
+        of_any = {"us": int(dev.read(TRACING / "tracing_max_latency"))}
+        of_any |= longest_of(dev.read(TRACING / "trace"))
+        if not of_any["stack"]:
+            sys.exit(f"the tracer saw no section: {of_any}")
+        stats = dev.read(self.ours / "per_cpu/cpu0/stats")
+        if not re.search(r"^overrun: 0$", stats, re.M):
+            sys.exit(f"events were lost: {stats}")
+        longest, nr, lost = sections(dev.read(self.ours / "trace"))
+        function = max(longest, key=longest.get, default=None)
+        return {"us": longest.get(function, 0), "function": function, "sections": nr,
+                "lost": lost, "any": of_any}
 
 
 def table(_):
@@ -92,7 +141,7 @@ def requests(quick):
     harness.load_sim()
     tracer, found = Tracer(), {}
     with dev.Device() as device:
-        for mib in (2, 16) if quick else (2, 4, 16, 64):
+        for mib in (2,) if quick else (2, 16):
             found[mib] = requests_of(tracer, device, mib)
     return found
 
@@ -105,7 +154,7 @@ def requests_of(tracer, device, mib):
 
     def demand():
         before = harness.woken_by_demand(device)
-        with Memory(512) as memory:
+        with Memory(DEMAND_MIB) as memory:
             memory.touch()
         if harness.woken_by_demand(device) == before:
             sys.exit(f"slices of {mib} MiB: no slice was woken by demand")
@@ -123,7 +172,7 @@ def requests_of(tracer, device, mib):
         "online_all": lambda: device.request("online_all"),
     }
     rows = {name: tracer.longest(work) for name, work in works.items()}
-    with Memory(1024) as memory:
+    with Memory(PIECES_MIB) as memory:
         # Half of it is free again, in pieces
         memory.touch().punch()
         rows["compact"] = tracer.longest(lambda: ask("compact"))
@@ -134,9 +183,16 @@ def requests_of(tracer, device, mib):
 # --- requests that are bounded ---
 
 
+def in_cpu_lists():
+    """Free pages that the lists of CPUs hold."""
+    return sum(map(int, re.findall(r"^ +count: +(\d+)$", dev.read("/proc/zoneinfo"), re.M)))
+
+
 def request(device, **fields):
+    held = in_cpu_lists()
     done = device.request("compact", wait_busy=10, **fields)
-    return {"ns": done.elapsed_ns, "done": done.nr_done, "reason": done.why()}
+    return {"ns": done.elapsed_ns, "done": done.nr_done, "reason": done.why(),
+            "in_cpu_lists": held}
 
 
 def first(_):

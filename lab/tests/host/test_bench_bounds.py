@@ -26,39 +26,56 @@ TRACE = """\
 """
 
 
-def section(us, ours=None, stack=("tick",)):
-    return {"us": us, "ours": ours, "stack": [ours] if ours else list(stack)}
+def section(us, function="ramslice_a", of_any=99):
+    return {"us": us, "function": function, "sections": 4, "lost": 0,
+            "any": {"us": of_any, "started": "free_pcppages_bulk", "stack": []}}
 
 
 def test_the_tracers_words_are_read():
     assert bench_bounds.longest_of(TRACE) == {
-        "started": "_raw_spin_lock_irq", "ended": "_raw_spin_unlock_irq",
+        "started": "_raw_spin_lock_irq",
         "stack": ["_raw_spin_unlock_irq", "ramslice_fill_states", "ramslice_fill_rows",
                   "ramslice_ioctl.isra.0", "entry_SYSCALL_64_after_hwframe"]}
-    assert bench_bounds.longest_of("# tracer: irqsoff\n") == {"stack": []}
+    assert bench_bounds.longest_of("# tracer: irqsoff\n") == {"started": None, "stack": []}
 
 
-@pytest.mark.parametrize("stack, ours", [
-    (["_raw_spin_unlock_irq", "ramslice_fill_states", "ksys_ioctl"], "ramslice_fill_states"),
-    (["__ramslice_wake", "rmqueue"], "__ramslice_wake"),
-    # A tick that arrives in our function with interrupts on is not ours
-    (["tick_handle", "asm_sysvec_apic_timer_interrupt", "ramslice_scan_slice"], None),
-    (["rmqueue", "handle_mm_fault"], None),
-])
-def test_a_section_is_ours_if_our_function_runs_with_interrupts_off(stack, ours):
-    assert bench_bounds.our_function(stack) == ours
+def test_our_functions_are_ranges_of_the_kernels_text():
+    symbols = ["ffffffff81000000 T _stext", "ffffffff81000100 t rmqueue",
+               "ffffffff81000200 t ramslice_a", "ffffffff81000300 T between",
+               "ffffffff81000400 T __ramslice_b", "ffffffff81000480 T after",
+               "ffffffff81100000 t ramslice_far", "ffffffff81100040 T last",
+               "ffffffff82000000 d ramslice_data", "ffffffffc0000000 t ramslice_sim\t[ramslice_sim]"]
+    assert bench_bounds.text_ranges(symbols) == [(0x200, 0x480), (0x100000, 0x100040)]
 
 
-def test_the_longest_section_of_all_counts_and_ours_stands_beside():
-    tables = [section(10, "ramslice_a"), section(20, "ramslice_a")]
+def test_a_section_is_ours_if_it_begins_in_a_function_of_ours():
+    longest, nr, lost = bench_bounds.sections(
+        event("irq_disable", 1.000100, "ramslice_a") + event("irq_enable", 1.000113, "ramslice_a")
+        + event("irq_disable", 1.000200, "ramslice_a") + event("irq_enable", 1.000205, "ksys_ioctl")
+        + event("irq_disable", 1.000300, "rmqueue") + event("irq_enable", 1.000900, "ramslice_b"))
+    assert (longest, nr, lost) == ({"ramslice_a": 13}, 2, 0)
+
+
+def test_a_section_whose_end_was_not_seen_is_counted():
+    text = event("irq_disable", 1.0001, "ramslice_a") + event("irq_disable", 1.0002, "ramslice_b")
+    assert bench_bounds.sections(text) == ({}, 0, 2)
+
+
+def event(name, time_s, function):
+    return (f"         python3-143     [000] d..1. {time_s:.6f}: {name}: "
+            f"caller=_raw_spin_lock_irq+0x11/0x20 parent={function}+0x5/0x90\n")
+
+
+def test_the_longest_of_a_boot_counts_and_each_request_stands_beside():
+    tables = [section(10), section(20)]
     requests = [{"2": {"slices": 3072, "demand": section(40), "zones": section(5, "ramslice_b")}},
                 {"2": {"slices": 3072, "demand": section(8), "zones": section(30, "ramslice_b")}}]
     entry = bounds.longest_sections(tables, requests)
     assert entry["values"] == [40, 30] and entry["value"] == 35
-    assert entry["beside"]["longest"] == "3072 slices of 2 MiB, demand"
-    assert entry["beside"]["ours"] == 30
-    assert entry["beside"]["by request"]["3072 slices of 2 MiB, demand"] == {
-        "us": 40, "function": "tick", "ours": False}
+    assert entry["beside"]["by request"]["3072 slices of 2 MiB, zones"] == {
+        "us": 30, "function": "ramslice_b"}
+    assert entry["beside"]["any part of the kernel"] == {"us": 99, "function": "free_pcppages_bulk"}
+    assert entry["beside"]["sections"] == 24
 
 
 def test_a_boot_without_its_table_is_an_error():
@@ -74,6 +91,17 @@ def test_the_first_request_of_a_tebibyte_is_summed_from_blocks_and_table():
     ms, = bounds.first_request_ms([left(1000, 1_100_000)], [left(3000, 1_300_000)],
                                   {8192: 1, 98304: 98_304_000})
     assert ms == pytest.approx(1 + 524288 * 100 / 1e6 + 16384 * 1000 / 1e6)
+
+
+def test_the_longest_request_counts_and_what_cpus_held_is_told_apart():
+    def row(ms, held=0, reason="deadline"):
+        return {"ns": ms * 1e6, "in_cpu_lists": held, "reason": reason}
+
+    entry = bounds.longest_overrun([[row(1), row(16, 60_000), row(2)], [row(3), row(1)]])
+    assert entry["values"] == [16, 3]
+    assert entry["beside"]["longest with few pages in lists of CPUs"] == 3
+    assert entry["beside"]["pages in lists of CPUs before the longest"] == [60_000, 0]
+    assert entry["beside"]["first after boot"] == 2 and entry["beside"]["that met it"] == 5
 
 
 def load(huge, off=None):
