@@ -44,7 +44,8 @@ def test_our_functions_are_ranges_of_the_kernels_text():
                "ffffffff81000200 t ramslice_a", "ffffffff81000300 T between",
                "ffffffff81000400 T __ramslice_b", "ffffffff81000480 T after",
                "ffffffff81100000 t ramslice_far", "ffffffff81100040 T last",
-               "ffffffff82000000 d ramslice_data", "ffffffffc0000000 t ramslice_sim\t[ramslice_sim]"]
+               "ffffffff82000000 d ramslice_data",
+               "ffffffffc0000000 t ramslice_sim\t[ramslice_sim]"]
     assert bench_bounds.text_ranges(symbols) == [(0x200, 0x480), (0x100000, 0x100040)]
 
 
