@@ -45,8 +45,9 @@ def is_research(patch):
 
 
 def overlay():
-    """The overlay's files, relative to the kernel tree."""
-    return sorted(p.relative_to(OVERLAY) for p in OVERLAY.rglob("*") if p.is_file())
+    """The overlay's files, relative to the kernel tree; its Python may have been compiled there."""
+    return sorted(p.relative_to(OVERLAY) for p in OVERLAY.rglob("*")
+                  if p.is_file() and p.parent.name != "__pycache__")
 
 
 def fetch(lock, folder):
@@ -113,7 +114,8 @@ class Source:
             return OVERLAY
         self._overlay_folder = tempfile.TemporaryDirectory(prefix="ramslice-overlay-")
         root = Path(self._overlay_folder.name)
-        shutil.copytree(OVERLAY, root, dirs_exist_ok=True)
+        shutil.copytree(OVERLAY, root, dirs_exist_ok=True,
+                        ignore=shutil.ignore_patterns("__pycache__"))
         for patch in self.base.overlay_patches():
             if unknown := files_of(patch) - {str(name) for name in overlay()}:
                 die(f"{patch.relative_to(ROOT)}: kernel/files has no {min(unknown)}")

@@ -7,6 +7,7 @@ import pytest
 
 from ramlab.common import RAMLAB, ROOT
 from ramlab.kernel import bases, build
+from ramlab.kernel import source as kernel_source
 from ramlab.kernel.source import OVERLAY, Source, files_of
 
 OTHERS = [base for base in bases.BASES.values() if base is not bases.FIRST]
@@ -134,6 +135,14 @@ def test_the_patches_on_top_of_the_overlay_apply(base):
     for name in changed:
         ours, first = source.overlay_root / name, OVERLAY / name
         assert ours.read_text() != first.read_text(), name
+
+
+def test_bytecode_is_no_file_of_the_kernel(tmp_path, monkeypatch):
+    for name in ("tools/a.py", "tools/__pycache__/a.cpython.pyc"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    monkeypatch.setattr(kernel_source, "OVERLAY", tmp_path)
+    assert [str(name) for name in kernel_source.overlay()] == ["tools/a.py"]
 
 
 @pytest.mark.slow
