@@ -7,7 +7,7 @@ Usage: python3 -m ramlab.guest.bench_huge OUT.json [--quick] ARM SEED
 First one page is asked for right after boot, and given back. Then memory ages: the mixture of
 placement_workload.py, as large as the machine, whose peaks leave the kernel's pages wherever there
 was room. A quarter of it stays. Then as many pages are asked for as memory that is free or holds
-cache would make. ARM says how:
+cache would make, but for ranges that boot's own pages or holes keep. ARM says how:
 
   ours      ramslice huge, on a kernel with ramslice
   stock     nr_hugepages, on a kernel without
@@ -19,6 +19,7 @@ Times are ticks of the monotonic clock in ns: instructions, if QEMU counts them.
 """
 
 import argparse
+import array
 import json
 import os
 import re
@@ -37,6 +38,8 @@ ARMS = ["ours", "stock", "tries", "defrag", "cma"]
 TRIES = 10
 # The mixture is made for this much memory
 MIXTURE_BYTES = 2 << 30
+# Bits of /proc/kpageflags (Documentation/admin-guide/mm/pagemap.rst)
+KPF_NOPAGE, KPF_RESERVED = 20, 32
 DEFRAG = Path("/proc/sys/vm/defrag_mode")
 
 
@@ -67,15 +70,28 @@ def zones():
     return found
 
 
+def may_become_free(flags):
+    """Whether no page of a range is missing or was reserved at boot: those never move."""
+    never = 1 << KPF_NOPAGE | 1 << KPF_RESERVED
+    return not any(word & never for word in flags)
+
+
 def nr_ranges(spans):
-    """Aligned ranges of 1 GiB that lie in one zone each."""
-    return sum(max((first + nr) // GIB_PAGES - -(-first // GIB_PAGES), 0)
-               for first, nr, _ in spans)
+    """Aligned ranges of 1 GiB that lie in one zone each and could be free as a whole."""
+    found = 0
+    with open("/proc/kpageflags", "rb", buffering=0) as file:
+        for first, nr, _ in spans:
+            for start in range(-(-first // GIB_PAGES) * GIB_PAGES,
+                               first + nr - GIB_PAGES + 1, GIB_PAGES):
+                file.seek(8 * start)
+                flags = array.array("Q", file.read(8 * GIB_PAGES))
+                found += len(flags) == GIB_PAGES and may_become_free(flags)
+    return found
 
 
 def attainable():
     """Pages of 1 GiB that could be had if what is in use lay elsewhere: of memory that is free or
-    holds cache, above the high watermarks; at most one for each range.
+    holds cache, above the high watermarks; at most one for each range that could be free.
     """
     spans = zones()
     info = harness.meminfo()

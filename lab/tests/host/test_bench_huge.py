@@ -53,7 +53,16 @@ def judged(**arms):
     return {entry["name"]: entry for entry in huge.judged(found | arms)}
 
 
-def zone_file(monkeypatch, free_kib, cache_kib=0):
+def zone_file(monkeypatch, folder, free_kib, cache_kib=0, fixed=None):
+    """A machine whose pages are all there and none reserved, but those of {page frame: flag}."""
+    flags = folder / "kpageflags"
+    with open(flags, "wb") as file:
+        file.truncate(8 * (1048576 + 3670016))
+        for frame, bit in (fixed or {}).items():
+            file.seek(8 * frame)
+            file.write((1 << bit).to_bytes(8, "little"))
+    monkeypatch.setattr(bench_huge, "open", lambda _, *rest, **named: open(flags, *rest, **named),
+                        raising=False)
     monkeypatch.setattr(bench_huge, "Path", lambda _: types.SimpleNamespace(
         read_text=lambda: ZONEINFO))
     monkeypatch.setattr(bench_huge.harness, "meminfo", lambda: {
@@ -93,20 +102,23 @@ def test_every_arm_runs_the_same_load_with_the_same_first_seeds(monkeypatch):
     assert {boot.flavour for boot in boots if "ours" not in boot.arm} == {"stock"}
 
 
-def test_ranges_are_aligned_and_of_one_zone(monkeypatch):
-    zone_file(monkeypatch, 0)
+def test_ranges_are_aligned_and_of_one_zone(monkeypatch, tmp_path):
+    zone_file(monkeypatch, tmp_path, 0)
     # DMA32 ends at 4 GiB and begins in the first; Normal has 14
     assert bench_huge.nr_ranges(bench_huge.zones()) == 3 + 14
 
 
-def test_attainable_is_what_is_free_or_cache_above_the_watermarks(monkeypatch):
+def test_ranges_that_boot_or_holes_keep_do_not_count(monkeypatch, tmp_path):
+    last = 1048576 + 3670016 - 1
+    zone_file(monkeypatch, tmp_path, 0,
+              fixed={786432: bench_huge.KPF_NOPAGE, last: bench_huge.KPF_RESERVED, 1048576: 5})
+    assert bench_huge.nr_ranges(bench_huge.zones()) == 2 + 13
+
+
+def test_attainable_is_what_is_free_or_cache_above_the_watermarks(monkeypatch, tmp_path):
     gib = 1 << 20
     high = (10 + 1000 + 2000) * 4
-    zone_file(monkeypatch, 3 * gib + high)
-    assert bench_huge.attainable() == 3
-    zone_file(monkeypatch, 3 * gib + high - 4)
-    assert bench_huge.attainable() == 2
-    zone_file(monkeypatch, 3 * gib, cache_kib=gib)
-    assert bench_huge.attainable() == 4
-    zone_file(monkeypatch, 100 * gib)
-    assert bench_huge.attainable() == 17
+    for free, cache, pages in ((3 * gib + high, 0, 3), (3 * gib + high - 4, 0, 2),
+                               (3 * gib, gib, 4), (100 * gib, 0, 17)):
+        zone_file(monkeypatch, tmp_path, free, cache)
+        assert bench_huge.attainable() == pages
