@@ -233,6 +233,17 @@ fn drop_ins_set_what_they_name_in_the_order_of_their_names() {
 }
 
 #[test]
+fn the_drop_in_for_giving_memory_back_is_taken_and_is_what_its_page_says() {
+    let example = include_str!("../../../packaging/examples/giveback.toml");
+    let page = include_str!("../../../docs/how-to/give-memory-back.md");
+    let settings = with_drop_ins(super::SAMPLE, &[("giveback.toml", example)]).unwrap();
+    assert_eq!((settings.mode, settings.period), (DaemonMode::On, Duration::from_secs(1)));
+    assert_eq!(settings.policy.periodic.empty_seconds, Some(2.0));
+    let said = page.split("```").find_map(|part| part.strip_prefix("toml\n")).unwrap();
+    assert!(example.ends_with(said), "the page says\n{said}");
+}
+
+#[test]
 fn what_is_wrong_in_a_drop_in_is_told_with_its_file_and_place() {
     let main = "schema_version = 1\n";
     let refused = |text: &str| with_drop_ins(main, &[("a.toml", text)]).unwrap_err();

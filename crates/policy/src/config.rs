@@ -130,6 +130,11 @@ pub struct PeriodicConfig {
     pub per_slice: bool,
     /// The most slices to switch off in one compaction.
     pub max_slices: Option<u32>,
+    /// Slices that have been empty for so many seconds go off between compactions, too; nothing
+    /// if only compactions switch slices off.
+    pub empty_seconds: Option<f64>,
+    /// While much memory is being taken, a compaction that is due waits, for a period at most.
+    pub wait_while_growing: bool,
 }
 
 impl Default for PeriodicConfig {
@@ -141,6 +146,8 @@ impl Default for PeriodicConfig {
             budget: BudgetLimit(Some(8_000_000)),
             per_slice: false,
             max_slices: None,
+            empty_seconds: None,
+            wait_while_growing: false,
         }
     }
 }
@@ -149,6 +156,11 @@ impl PeriodicConfig {
     /// Time between two compactions.
     pub fn period(&self) -> Duration {
         seconds(self.period_seconds)
+    }
+
+    /// How long slices have to be empty before they go off between compactions.
+    pub fn empty_time(&self) -> Option<Duration> {
+        self.empty_seconds.map(seconds)
     }
 }
 
@@ -436,6 +448,7 @@ impl PolicyConfig {
         let marks = &self.watermarks;
         for (field, value, least) in [
             ("periodic.period_seconds", Some(self.periodic.period_seconds), 0.001),
+            ("periodic.empty_seconds", self.periodic.empty_seconds, 0.0),
             ("watermarks.timeout_seconds", marks.timeout_seconds, 0.001),
             ("watermarks.free_low_mib", marks.free_low_mib, 0.0),
             ("watermarks.free_high_mib", marks.free_high_mib, 0.0),

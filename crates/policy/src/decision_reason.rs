@@ -25,6 +25,18 @@ pub enum DecisionReason {
         /// For each slice rather than for all.
         per_slice: bool,
     },
+    /// Slices have been empty for long enough.
+    EmptyForLong {
+        /// So many of them.
+        slices: u32,
+        /// For so long.
+        time: Duration,
+    },
+    /// A compaction is due, but memory is being taken.
+    Growing {
+        /// Pages taken since the last look.
+        pages: Pages,
+    },
     /// Both low watermarks are crossed.
     BelowLow {
         /// Free pages.
@@ -274,6 +286,16 @@ impl fmt::Display for DecisionReason {
                     "compacts: the period is over; budget {budget} (units of 100 cycles){each}"
                 )
             }
+            Self::EmptyForLong { slices, time } => write!(
+                f,
+                "switches off {slices} slices that have been empty for {:.1} s",
+                time.as_secs_f64()
+            ),
+            Self::Growing { pages } => write!(
+                f,
+                "does nothing: compacts once less memory is taken; {pages} pages since the last \
+                 look"
+            ),
             Self::BelowLow { free, cache_free } => write!(
                 f,
                 "wakes a slice: {free} pages are free, {cache_free} with cache, both below their \

@@ -1,27 +1,34 @@
-//! `periodic`: compacts with a budget, again and again (thesis, sections 3.2.6 and 4.3).
+//! `periodic`: compacts with a budget, again and again (thesis, sections 3.2.6 and 4.3). Where memory
+//! is worth having back soon, as a hypervisor would, what stays empty goes off between.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use ramslice_types::{Budget, Price, Request, RequestOp};
+use ramslice_types::{Budget, Pages, Price, Request, RequestOp};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{PeriodicConfig, PolicyKind};
-use crate::decision::{Policy, PolicyDecision, compact, not_due};
+use crate::decision::{Policy, PolicyDecision, compact, not_due, offline_empty};
 use crate::decision_reason::DecisionReason;
-use crate::observation::Observation;
+use crate::observation::{MachineTotals, Observation};
 
-/// `offline_batch` every so often.
+/// More than this part of memory, taken since the last look, is much.
+const MUCH: u64 = 64;
+
+/// `offline_batch` every so often; if asked for, what stays empty goes off between.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PeriodicPolicy {
     config: PeriodicConfig,
     /// When it may act again.
     due: Option<Duration>,
+    #[serde(default)]
+    looks: RecentLooks,
 }
 
 impl PeriodicPolicy {
     /// With these settings.
     pub fn new(config: PeriodicConfig) -> Self {
-        Self { config, due: None }
+        Self { config, due: None, looks: RecentLooks::default() }
     }
 }
 
@@ -31,10 +38,27 @@ impl Policy for PeriodicPolicy {
     }
 
     fn step(&mut self, seen: &Observation<'_>) -> PolicyDecision {
+        let taken = self.looks.taken(&seen.totals);
+        let growing = taken > much(&seen.totals);
+        let empty = self
+            .config
+            .empty_time()
+            .map(|time| (time, self.looks.empty_throughout(time, seen)))
+            .filter(|&(_, slices)| slices > 0 && !growing);
         if let Some(rest) = not_due(self.due, seen.time) {
-            return rest;
+            let Some((time, slices)) = empty else { return rest };
+            return PolicyDecision::send(
+                offline_empty(self.config.max_slices.map_or(slices, |most| slices.min(most))),
+                DecisionReason::EmptyForLong { slices, time },
+            );
         }
-        self.due = Some(seen.time + self.config.period());
+        let period = self.config.period();
+        // The first compaction has not been due for any time.
+        let waited = self.due.map_or(period, |due| seen.time.saturating_sub(due));
+        if self.config.wait_while_growing && growing && waited < period {
+            return PolicyDecision::rest(DecisionReason::Growing { pages: taken });
+        }
+        self.due = Some(seen.time + period);
         let (slices, budget) = (self.config.max_slices, self.config.budget.into());
         let request = match budget {
             // The thesis' baseline: slices that are empty by themselves go offline, whatever that
@@ -48,5 +72,43 @@ impl Policy for PeriodicPolicy {
             request,
             DecisionReason::Due { budget, per_slice: self.config.per_slice },
         )
+    }
+}
+
+/// More pages than this, taken since the last look, are much: a part of memory, at least a slice.
+fn much(totals: &MachineTotals) -> Pages {
+    Pages(totals.managed.0 / MUCH).max(totals.slice_pages)
+}
+
+/// What the last looks saw.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+struct RecentLooks {
+    /// Pages in use at the last one.
+    used: Option<Pages>,
+    /// When, and how many slices were empty, by time; those that are needed to say how many were
+    /// throughout.
+    empty: VecDeque<(Duration, u32)>,
+}
+
+impl RecentLooks {
+    /// Pages that were taken since the last look.
+    fn taken(&mut self, totals: &MachineTotals) -> Pages {
+        let used = totals.used();
+        Pages(self.used.replace(used).map_or(0, |before| used.0.saturating_sub(before.0)))
+    }
+
+    /// Slices that were empty at every look of this time, at least; none until it is over.
+    fn empty_throughout(&mut self, time: Duration, seen: &Observation<'_>) -> u32 {
+        self.empty.push_back((seen.time, seen.totals.nr_empty));
+        let Some(since) = seen.time.checked_sub(time) else { return 0 };
+        while self.empty.get(1).is_some_and(|&(when, _)| when <= since) {
+            self.empty.pop_front();
+        }
+        match self.empty.front() {
+            Some(&(when, _)) if when <= since => {
+                self.empty.iter().map(|&(_, slices)| slices).min().unwrap_or(0)
+            }
+            _ => 0,
+        }
     }
 }

@@ -80,6 +80,7 @@ pub fn allowed(field: &str) -> Option<String> {
         | "watermarks.cache_free_high_mib"
         | "watermarks.cache_free_low_least_mib"
         | "watermarks.cache_free_high_most_mib"
+        | "periodic.empty_seconds"
         | "governor.day_seconds"
         | "limits.floor_mib"
         | "limits.burst_reserve_mib"
@@ -87,7 +88,7 @@ pub fn allowed(field: &str) -> Option<String> {
         "periodic.budget_100cycles" | "repair.budget_100cycles" => {
             "a whole number of 100 cycles, or \"inf\" for no limit"
         }
-        "periodic.per_slice" => "true or false",
+        "periodic.per_slice" | "periodic.wait_while_growing" => "true or false",
         "periodic.max_slices"
         | "threshold.max_slices"
         | "repair.max_slices"
@@ -115,6 +116,7 @@ mod tests {
     fn there_are_words_for_every_setting_and_for_no_other_name() {
         let mut config = PolicyConfig::new(PolicyKind::Watermarks);
         config.periodic.max_slices = Some(1);
+        config.periodic.empty_seconds = Some(2.0);
         config.limits.stall_ms_per_second = Some(1.0);
         config.watermarks = WatermarksConfig {
             hit_ratio: Some(0.97),

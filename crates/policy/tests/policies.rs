@@ -112,6 +112,64 @@ fn a_budget_may_have_no_limit() {
     assert_eq!(first.requests[0].budget, Budget::Unlimited);
 }
 
+const FOLLOWS: &str = "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = \
+                       10\nbudget_100cycles = \"inf\"\nempty_seconds = 2\nwait_while_growing = \
+                       true\n";
+
+/// What [`look`] sees, with so many slices empty.
+fn look_empty(used: u64, nr_empty: u32) -> (MachineTotals, Vec<SliceRow>) {
+    let (totals, rows) = look(16, used, 0);
+    (MachineTotals { nr_empty, ..totals }, rows)
+}
+
+#[test]
+fn what_stays_empty_goes_off_between_compactions() {
+    let mut policy = policy(&parse(FOLLOWS));
+    assert_eq!(step(&mut policy, 0, &look_empty(7000, 0)).requests[0].op, RequestOp::Compact);
+    // Empty for 1 s, then for 2 s; of those that were empty all the time, as far as that is known
+    assert_eq!(step(&mut policy, 1, &look_empty(4000, 6)).requests, []);
+    assert_eq!(step(&mut policy, 2, &look_empty(4000, 4)).requests, []);
+    let third = step(&mut policy, 3, &look_empty(4000, 5));
+    assert_eq!(
+        third.requests,
+        [Request { max_slices: Some(4), ..Request::new(RequestOp::OfflineFree) }]
+    );
+    assert_eq!(third.why.to_string(), "switches off 4 slices that have been empty for 2.0 s");
+    // One that was taken in between starts anew
+    assert_eq!(step(&mut policy, 4, &look_empty(4000, 0)).requests, []);
+    assert_eq!(step(&mut policy, 5, &look_empty(4000, 1)).requests, []);
+    assert_eq!(step(&mut policy, 6, &look_empty(4000, 1)).requests, []);
+    assert_eq!(step(&mut policy, 7, &look_empty(4000, 1)).requests.len(), 1);
+}
+
+#[test]
+fn nothing_goes_off_while_much_memory_is_taken() {
+    let mut policy = policy(&parse(FOLLOWS));
+    step(&mut policy, 0, &look_empty(1000, 8));
+    for (second, used) in (1..=9).zip((1..).map(|n| 1000 + n * 600)) {
+        let found = step(&mut policy, second, &look_empty(used, 8));
+        assert_eq!(found.requests, [], "{second}: {}", found.why);
+    }
+    // Due, and waits, but not for more than a period
+    let waits = step(&mut policy, 10, &look_empty(7000, 2));
+    assert_eq!((waits.requests, waits.why), (vec![], DecisionReason::Growing { pages: Pages(600) }));
+    assert_eq!(step(&mut policy, 19, &look_empty(7600, 1)).requests, []);
+    assert_eq!(step(&mut policy, 20, &look_empty(8192, 0)).requests[0].op, RequestOp::Compact);
+    // A slice's worth is not much
+    step(&mut policy, 21, &look_empty(1000, 3));
+    step(&mut policy, 22, &look_empty(1000, 3));
+    assert_eq!(step(&mut policy, 23, &look_empty(1512, 3)).requests.len(), 1);
+    assert_eq!(step(&mut policy, 24, &look_empty(2025, 3)).requests, []);
+}
+
+#[test]
+fn without_these_settings_only_the_period_counts() {
+    let mut policy = policy(&parse("schema_version = 1\npolicy = \"periodic\"\n"));
+    let compacts = |at| step(&mut policy, at, &look_empty(100 * at + 1, 9)).requests.len();
+    let sent: Vec<_> = (0..=60).map(compacts).enumerate().filter(|&(_, n)| n > 0).collect();
+    assert_eq!(sent, [(0, 1), (30, 1), (60, 1)]);
+}
+
 /// `FREE_LOW` and `FREE_HIGH` at 2 and 6 slices, with cache at 3 and 8; slices have 2 MiB.
 const MARKS: &str = "schema_version = 1\npolicy = \"watermarks\"\n[watermarks]\nfree_low_mib = \
                      4\nfree_high_mib = 12\ncache_free_low_mib = 6\ncache_free_high_mib = \
@@ -200,6 +258,8 @@ fn wrong_settings_are_named_by_line() {
         (format!("{head}[threshold]\nspeed = 3\n"), 4, "unknown field `speed`"),
         (format!("{head}[periodic]\nperiod_seconds = -1\n"), 4, "at least 0.001"),
         (format!("{head}[periodic]\nperiod_seconds = nan\n"), 4, "NaN"),
+        (format!("{head}[periodic]\nempty_seconds = -2\n"), 4, "at least 0"),
+        (format!("{head}[periodic]\nwait_while_growing = 1\n"), 4, "true or false"),
         (format!("{head}[periodic]\nbudget_100cycles = \"much\"\n"), 4, "\"inf\" for no limit"),
         (
             format!("{head}[governor]\nday_seconds = \"long\"\n"),
