@@ -2,8 +2,9 @@
 """Give-back: what the host still holds of a guest's memory, by each way of giving it back.
 
 The work is lab/ramlab/guest/giveback_work.py, the same for each way: files, a build, a burst, idle
-time in which one file is read again and again, a second burst. It runs in real time, as hosts and
-guests do; so times are this machine's, and only ratios are compared.
+time in which one file is read again and again, a second burst; then a Redis that shrinks, and short
+tenants one after another. It runs in real time, as hosts and guests do; so times are those of this
+machine, and only ratios are compared.
 """
 
 import itertools
@@ -19,22 +20,42 @@ SCRIPT = "giveback_work.py"
 OURS, GOVERNOR, USUAL, NOTHING = "ours", "governor", "reporting", "none"
 # Ours on a kernel without ramslice
 STOCK = "ours-stock"
+PLUGGED = "virtio-mem"
 # Boots of the arms that targets name, and of those beside them
 BOOTS, BOOTS_BESIDE = 10, 3
-BESIDE = [GOVERNOR, "order-0", "timer"]
+BESIDE = [GOVERNOR, "order-0", "timer", PLUGGED]
 MEMORY = "2G"
 SLICE = "4M"
+# With virtio-mem, what is there at boot, and what the device has besides
+BASE, MORE = "512M", "1536M"
 BALLOON = "-device virtio-balloon-pci,free-page-reporting=on"
 FILE = "/usr/src/linux-source-6.12.tar.xz"
 GIB = 1 << 30
+SOURCES = ("packaging/examples/giveback.toml", "lab/ramlab/guest/giveback_loads.py",
+           "lab/ramlab/guest/demo.py")
 
 
 def words(arm, memory):
     """What `ramlab vm` is told: a guest whose memory is the file `memory`."""
-    qemu = (f"-object memory-backend-file,id=ram,size={MEMORY},mem-path={memory},share=on"
-            " -machine memory-backend=ram")
-    return ["--mem", MEMORY, "--cpus", "1", "--disk", "2G", "--append", f"ramslice={SLICE}",
-            f"--qemu-opt={qemu}{'' if arm == NOTHING else ' ' + BALLOON}"]
+    size = BASE if arm == PLUGGED else MEMORY
+    qemu = [f"-object memory-backend-file,id=ram,size={size},mem-path={memory},share=on",
+            "-machine memory-backend=ram"]
+    if arm == PLUGGED:
+        qemu += [
+            f"-m maxmem=4G -object memory-backend-file,id=more,size={MORE},mem-path={memory}-more,"
+            "share=on",
+            f"-device virtio-mem-pci,id=more0,memdev=more,requested-size={MORE}",
+            f"-chardev socket,id=monitor,path={memory}-qmp,server=on,wait=off",
+            "-mon chardev=monitor,mode=control",
+            f"-chardev socket,id=wire,path={memory}-qmp,server=off",
+            "-device virtio-serial-pci,id=control",
+            "-device virtserialport,bus=control.0,chardev=wire,name=qmp",
+        ]
+    elif arm != NOTHING:
+        qemu.append(BALLOON)
+    append = f"ramslice={SLICE}" + (" memhp_default_state=online_movable" if arm == PLUGGED else "")
+    return ["--mem", size, "--cpus", "1", "--disk", "2G", "--append", append,
+            f"--qemu-opt={' '.join(qemu)}"]
 
 
 def flavour(arm):
@@ -42,11 +63,12 @@ def flavour(arm):
     return "plain" if arm in (OURS, GOVERNOR) else "stock"
 
 
-def boot(arm, daemon, program):
-    """A boot of an arm; the paths of ramsliced and of ramslice."""
+def boot(arm, daemon, program, load="morning"):
+    """A boot of an arm; the paths of ramsliced and of ramslice, and which of the loads."""
     source = Source().pristine / "tools/lib/bpf"
     memory = "{folder}/" + machines.MEMORY
-    return Boot(arm, flavour(arm), words(arm, memory), SCRIPT, [arm, memory, source, FILE],
+    return Boot(arm, flavour(arm), words(arm, memory), SCRIPT,
+                ["--load", load, arm, memory, source, FILE],
                 [f"RAMSLICE_DAEMON={daemon}", f"RAMSLICE_PROGRAM={program}"])
 
 
@@ -94,11 +116,12 @@ def work(args):
     return judged(found), images
 
 
-def run(arms, name, args):
+def run(arms, name, args, load="morning"):
     """Boots of each arm, {arm: how many}: what they left, {arm: [figures]}, and the images."""
+    args.used.modules.update(SOURCES)
     images = images_of("plain", "stock")
     programs = [args.used.program(one) for one in ("ramsliced", "ramslice")]
-    boots = [boot(arm, *programs) for arm, number in arms.items() for _ in range(number)]
+    boots = [boot(arm, *programs, load) for arm, number in arms.items() for _ in range(number)]
     return machines.run(boots, images, name, args), images
 
 
@@ -165,4 +188,44 @@ def judged(found):
     return new
 
 
-PARTS = {"work": work, "stock": stock}
+def other(load, args):
+    """Another load: what the host holds over time, and what that costs the guest."""
+    arms = {arm: 1 if args.quick else BOOTS for arm in (OURS, USUAL, NOTHING)}
+    found, images = run(arms | {PLUGGED: 1 if args.quick else BOOTS_BESIDE}, f"giveback-{load}",
+                        args, load)
+    return judged_other(load, found), images
+
+
+def judged_other(load, found):
+    """Entries of another load from what boots left, {arm: [figures]}."""
+    minutes = {arm: [gib_minutes(one["samples"], "held_bytes") for one in boots]
+               for arm, boots in found.items()}
+    cpu = {arm: [one["cpu_s"] for one in boots] for arm, boots in found.items()}
+    lost = {arm: sum(one["killed"] + one["swapped_pages"] for one in boots)
+            for arm, boots in found.items()}
+
+    def entry(name, unit, values, least):
+        over = statistics.fmean(values[least])
+        return stats.mean_entry(
+            f"{load}-{name}", unit, [value / over for value in values[OURS]],
+            beside={arm: statistics.fmean(values[arm]) / over for arm in values if arm != OURS})
+
+    return [
+        entry("gib-minutes", "GiB x minutes over those of free page reporting", minutes, USUAL),
+        entry("cpu", "the guest's CPU seconds over those without give-back", cpu, NOTHING),
+        stats.mean_entry(f"{load}-lost", "pages swapped out and processes killed", [lost[OURS]],
+                         beside={arm: number for arm, number in lost.items() if arm != OURS}),
+    ]
+
+
+def redis(args):
+    """A Redis that shrinks and grows again."""
+    return other("redis", args)
+
+
+def tenants(args):
+    """Five short tenants, one after another."""
+    return other("tenants", args)
+
+
+PARTS = {"work": work, "stock": stock, "redis": redis, "tenants": tenants}

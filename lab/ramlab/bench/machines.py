@@ -143,7 +143,8 @@ def _run(boot, images, quick, at_work):
     status, output = _carry_out(boot, images, quick, at_work)
     seconds = time.monotonic() - began
     # The guest's memory, where it is a file, is large and no result
-    (boot.folder / MEMORY).unlink(missing_ok=True)
+    for file in boot.folder.glob(f"{MEMORY}*"):
+        file.unlink()
     (boot.folder / "output").write_text(output)
     if status or not (boot.folder / RESULT).exists():
         return boot, None, f"status {status}:\n{output}"

@@ -4,6 +4,7 @@
 import pytest
 
 from ramlab.bench import giveback
+from ramlab.guest import giveback_work
 
 GIB = giveback.GIB
 
@@ -61,6 +62,44 @@ def test_only_an_arm_that_gives_back_has_a_balloon():
            for arm in (giveback.OURS, giveback.USUAL, giveback.NOTHING)}
     assert has == {"ours": True, "reporting": True, "none": False}
     assert giveback.flavour(giveback.OURS) != giveback.flavour(giveback.USUAL)
+
+
+def test_memory_that_is_plugged_is_as_much_in_all():
+    words = giveback.words(giveback.PLUGGED, "/m")
+    assert words[words.index("--mem") + 1] == giveback.BASE
+    assert f"size={giveback.MORE},mem-path=/m-more" in words[-1]
+    assert giveback_work.PLUGGABLE == int(giveback.MORE[:-1]) << 20
+    assert int(giveback.BASE[:-1]) + int(giveback.MORE[:-1]) == int(giveback.MEMORY[:-1]) << 10
+
+
+@pytest.mark.parametrize(("available_mib", "looks", "size_mib"), [
+    # Less than the headroom: at once as much more as lacks, at most all
+    (156, 1, 1100), (0, 1, 1256), (-2000, 1, 1536),
+    # More: not before ten seconds are over
+    (656, 1, 1000), (656, 10, 600), (3000, 10, 0), (257, 10, 1000),
+])
+def test_the_script_plugs_at_once_and_unplugs_later(monkeypatch, available_mib, looks, size_mib):
+    asked = []
+    monkeypatch.setattr(giveback_work, "meminfo", lambda: {"MemAvailable": available_mib << 10})
+    script = object.__new__(giveback_work.PluggingScript)
+    script.wanted, script.look = 1000 << 20, looks - 1
+    monkeypatch.setattr(script, "ask", asked.append)
+    script()
+    assert (asked[-1] if asked else script.wanted) == size_mib << 20
+
+
+def test_another_load_is_judged_against_reporting_and_nothing():
+    half = figures({row["s"]: (row["phase"], row["held_bytes"] / GIB / 2)
+                    for row in OURS["samples"]}, cpu_s=3.0)
+    found = {giveback.OURS: [half, half], giveback.USUAL: [OURS | {"cpu_s": 2.5}],
+             giveback.NOTHING: [OURS | {"cpu_s": 2.0}],
+             giveback.PLUGGED: [OURS | {"cpu_s": 2.0, "killed": 2}]}
+    entries = {entry["name"]: entry for entry in giveback.judged_other("redis", found)}
+    assert entries["redis-gib-minutes"]["value"] == pytest.approx(0.5)
+    assert entries["redis-cpu"]["value"] == pytest.approx(1.5)
+    assert entries["redis-cpu"]["beside"]["reporting"] == pytest.approx(1.25)
+    assert entries["redis-lost"]["value"] == 0
+    assert entries["redis-lost"]["beside"]["virtio-mem"] == 2
 
 
 def test_on_stock_ours_is_compared_with_reporting_alone():
