@@ -366,3 +366,79 @@ class CacheMglru(Cache):
     """The same with the multi-generational LRU."""
 
     mglru = True
+
+
+def refaults(read):
+    """Pages that came back to the cache while something was read, and those of them that are
+    active from then on.
+    """
+    before = harness.vmstat()
+    assert read()
+    after = harness.vmstat()
+    return [after[name] - before[name]
+            for name in ("workingset_refault_file", "workingset_activate_file")]
+
+
+class CacheAfterIdle(harness.RamsliceTest):
+    """Cache that comes back when the active list went with all the rest, on the classic lists."""
+
+    @classmethod
+    def setUpClass(cls):
+        dev.set_mglru(False)
+        cls.file = File(dev.file_system(), "again")
+        cls.pages = cls.file.bytes // PAGE
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.device.request, "online_all")
+        dev.write("/proc/sys/vm/drop_caches", 1)
+        self.assertTrue(self.file.read())
+        for _ in range(4):
+            self.compact()
+        # Some lie in slices that stay on
+        self.assertLess(self.file.cached(), self.pages // 2)
+
+    def compact(self):
+        done = self.device.request("compact", flags=dev.AUTO_CACHE | dev.IGNORE_BACKOFF)
+        self.assertEqual(done.status, 0, done.why())
+
+    def test_what_memory_that_is_off_could_have_held_stays(self):
+        self.assertGreater(self.device.info().offline_pages, 2 * self.pages)
+        came, active = refaults(self.file.read)
+        self.assertGreater(came, self.pages // 2)
+        self.assertGreater(active, came * 3 // 4)
+        self.compact()
+        self.assertGreater(self.file.cached(), self.pages * 3 // 4)
+
+    def test_what_no_memory_that_is_off_could_have_held_is_new(self):
+        self.device.request("online_all")
+        came, active = refaults(self.file.read)
+        self.assertGreater(came, self.pages // 2)
+        self.assertLess(active, came // 4)
+
+    def test_the_limit_of_a_control_group_counts(self):
+        group = self.enterContext(Group("limited"))
+        dev.write(group.path / "memory.max", self.file.bytes // 4)
+        # One of which nothing was evicted yet
+        self.device.request("online_all")
+        file = File(self.file.path.parent, "limited")
+        self.addCleanup(file.path.unlink)
+        dev.write("/proc/sys/vm/drop_caches", 1)
+        # As much is off as the file would need, and as much is free, so that reading makes no room
+        for row in self.device.snapshot():
+            if self.device.info().offline_pages > 2 * self.pages:
+                break
+            self.device.request("offline", id=row.id, flags=dev.IGNORE_BACKOFF)
+        self.assertGreater(self.device.info().offline_pages, 2 * self.pages)
+        self.assertGreater(self.device.info().free_pages, 2 * self.pages)
+
+        def child():
+            group.enter()
+            yield file.read()
+            yield refaults(file.read)
+
+        with Child(child) as reader:
+            self.assertTrue(reader.step())
+            came, active = reader.step()
+        self.assertGreater(came, self.pages // 2)
+        self.assertLess(active, came // 4)

@@ -16,6 +16,7 @@
 #include <linux/pgtable.h>
 
 struct address_space;
+struct mem_cgroup;
 struct ramslice_block;
 
 #ifdef CONFIG_RAMSLICE
@@ -84,6 +85,7 @@ bool __ramslice_spare_reclaim(struct zone *zone, gfp_t gfp, unsigned int order,
 bool __ramslice_balance(pg_data_t *pgdat, int highest_zoneidx);
 void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn,
 			   bool held);
+unsigned long __ramslice_could_hold(struct mem_cgroup *memcg, int nid);
 unsigned long __ramslice_free_range(const struct zone *zone,
 				    unsigned long nr_pages);
 
@@ -171,6 +173,17 @@ ramslice_free_range(const struct zone *zone, unsigned long nr_pages)
 	return ramslice_enabled() ? __ramslice_free_range(zone, nr_pages) : 0;
 }
 
+/*
+ * Pages that what comes back to the page cache could have stayed in: they are off,
+ * and within the limits of its cgroup.
+ */
+static __always_inline unsigned long
+ramslice_could_hold(struct mem_cgroup *memcg, const struct pglist_data *pgdat)
+{
+	return ramslice_enabled() ? __ramslice_could_hold(memcg, pgdat->node_id) :
+				    0;
+}
+
 unsigned long ramslice_wakeable_pages(void);
 unsigned long ramslice_node_wakeable_pages(int nid);
 unsigned long ramslice_zone_wakeable_pages(struct zone *zone);
@@ -191,6 +204,7 @@ bool ramslice_could_free(struct zone *zone, unsigned long nr_pages);
 #define ramslice_balance(...)			false
 #define ramslice_wake_range(...)		do { } while (0)
 #define ramslice_free_range(...)		0UL
+#define ramslice_could_hold(...)		0UL
 #define ramslice_wakeable_pages()		0UL
 #define ramslice_node_wakeable_pages(...)	0UL
 #define ramslice_zone_wakeable_pages(...)	0UL

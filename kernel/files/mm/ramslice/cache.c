@@ -98,6 +98,34 @@ void ramslice_cache_protect(void)
 	}
 }
 
+/**
+ * __ramslice_could_hold - how much more could have stayed in the page cache
+ * @memcg: the cgroup of what comes back, or NULL; its own limits count
+ * @nid: its node
+ *
+ * Emptying slices takes the active list along, by which reclaim tells whether a
+ * page could have stayed. Memory that is off is where it could have.
+ *
+ * Context: any. The caller has a reference to @memcg, or is under RCU.
+ * Return: in pages.
+ */
+unsigned long __ramslice_could_hold(struct mem_cgroup *memcg, int nid)
+{
+	unsigned long room = ramslice_node_wakeable_pages(nid);
+#ifdef CONFIG_MEMCG
+	unsigned long limit, usage;
+
+	for (; memcg && !mem_cgroup_is_root(memcg);
+	     memcg = parent_mem_cgroup(memcg)) {
+		limit = min(READ_ONCE(memcg->memory.max),
+			    READ_ONCE(memcg->memory.high));
+		usage = page_counter_read(&memcg->memory);
+		room = min(room, limit - min(limit, usage));
+	}
+#endif
+	return room;
+}
+
 /* Is it of a cgroup that reclaim would not take it from? */
 static bool ramslice_folio_protected(struct folio *folio)
 {
