@@ -31,10 +31,9 @@ void ramslice_cold_add_twins(nodemask_t *possible);
 int ramslice_cold_distance(int from, int to);
 bool __ramslice_is_twin(int nid);
 struct mempolicy *__ramslice_cold_policy(void);
-bool ramslice_cold_alloc(gfp_t gfp, unsigned int order, int nid,
-			 struct page **page);
+struct page *ramslice_cold_alloc(gfp_t gfp, unsigned int order, int nid);
 struct zone *ramslice_cold_zone(int nid);
-bool __ramslice_cold_excluded(int nid, gfp_t gfp);
+nodemask_t *__ramslice_cold_nodemask(nodemask_t *nodes, int nid, gfp_t gfp);
 unsigned long __ramslice_cold_free_pages(void);
 nodemask_t *__ramslice_spread_nodes(void);
 bool __ramslice_cold_relieve(void);
@@ -47,14 +46,21 @@ static __always_inline bool ramslice_has_twins(void)
 	return static_branch_unlikely(&ramslice_cold_key);
 }
 
+/* A twin has memory, and what does not ask for it never gets it. */
+static __always_inline bool ramslice_cold_is_strict(void)
+{
+	return static_branch_unlikely(&ramslice_cold_strict_key);
+}
+
 /*
- * The policy of an area or a file that says nothing but that it is cold. The
- * pool of huge pages is not in twins.
+ * The policy of an area that says nothing but that it is cold. The pool of huge
+ * pages is not in twins.
  */
-static __always_inline struct mempolicy *ramslice_cold_policy(unsigned long vm_flags)
+static __always_inline struct mempolicy *
+ramslice_cold_vma_policy(const struct vm_area_struct *vma)
 {
 	if (!ramslice_has_twins() ||
-	    (vm_flags & (VM_COLD | VM_HUGETLB)) != VM_COLD)
+	    (vma->vm_flags & (VM_COLD | VM_HUGETLB)) != VM_COLD)
 		return NULL;
 	return __ramslice_cold_policy();
 }
@@ -64,7 +70,8 @@ static __always_inline struct mempolicy *ramslice_cold_policy(unsigned long vm_f
  * Who may only read must not slow down what others share.
  */
 #define ramslice_cold_file_policy(_info)				\
-	ramslice_cold_policy(READ_ONCE((_info)->cold) ? VM_COLD : 0)
+	(ramslice_has_twins() && READ_ONCE((_info)->cold) ?		\
+	 __ramslice_cold_policy() : NULL)
 #define ramslice_cold_new_file(_info, _vm_flags)			\
 	WRITE_ONCE((_info)->cold, (_vm_flags) & VM_COLD)
 #define ramslice_cold_mmap(_info, _vm_flags) do {			\
@@ -85,20 +92,25 @@ static __always_inline bool ramslice_is_cold(const struct mempolicy *policy)
 	return ramslice_has_twins() && policy == &ramslice_cold_mempolicy;
 }
 
-/* Nodes that an allocation for which any would do may use, if not all. */
-static __always_inline nodemask_t *ramslice_cold_nodemask(int nid, gfp_t gfp)
+/**
+ * ramslice_cold_nodemask - the nodes that an allocation may use
+ * @nodes: what its caller says; NULL: any
+ * @nid: the node that it prefers
+ * @gfp: its flags
+ *
+ * Return: @nodes, or in strict mode those that are no twins if any would do.
+ */
+static __always_inline nodemask_t *ramslice_cold_nodemask(nodemask_t *nodes,
+							  int nid, gfp_t gfp)
 {
-	if (static_branch_unlikely(&ramslice_cold_strict_key) &&
-	    __ramslice_cold_excluded(nid, gfp))
-		return &ramslice_hot_nodes;
-	return NULL;
+	return ramslice_cold_is_strict() ?
+	       __ramslice_cold_nodemask(nodes, nid, gfp) : nodes;
 }
 
 /* An allocation failed but for what strict mode keeps from it. */
 static __always_inline bool ramslice_cold_was_spared(const nodemask_t *nodemask)
 {
-	return static_branch_unlikely(&ramslice_cold_strict_key) &&
-	       nodemask == &ramslice_hot_nodes;
+	return ramslice_cold_is_strict() && nodemask == &ramslice_hot_nodes;
 }
 
 /**
@@ -132,15 +144,13 @@ static __always_inline bool ramslice_cold_recycle(struct zone *zone,
  */
 static __always_inline bool ramslice_cold_relieve(void)
 {
-	return static_branch_unlikely(&ramslice_cold_strict_key) &&
-	       __ramslice_cold_relieve();
+	return ramslice_cold_is_strict() && __ramslice_cold_relieve();
 }
 
 /* Free memory that most allocations do not get. */
 static __always_inline unsigned long ramslice_cold_free_pages(void)
 {
-	return static_branch_unlikely(&ramslice_cold_strict_key) ?
-	       __ramslice_cold_free_pages() : 0;
+	return ramslice_cold_is_strict() ? __ramslice_cold_free_pages() : 0;
 }
 
 /* Nodes with memory, for what would spread over all of it. */
@@ -159,18 +169,20 @@ static inline void ramslice_cold_leave_out(nodemask_t *nodes)
 
 #else /* !CONFIG_RAMSLICE_COLD */
 
+#define ramslice_has_twins()			false
+#define ramslice_cold_is_strict()		false
 #define ramslice_cold_add_twins(...)		do { } while (0)
 #define ramslice_cold_distance(from, to)	\
 	((from) == (to) ? LOCAL_DISTANCE : REMOTE_DISTANCE)
-#define ramslice_cold_policy(...)		((struct mempolicy *)NULL)
+#define ramslice_cold_vma_policy(...)		((struct mempolicy *)NULL)
 #define ramslice_cold_file_policy(...)		((struct mempolicy *)NULL)
 #define ramslice_cold_new_file(...)		do { } while (0)
 #define ramslice_cold_mmap(...)			do { } while (0)
 #define ramslice_is_twin(...)			false
 #define ramslice_is_cold(...)			false
-#define ramslice_cold_alloc(...)		false
+#define ramslice_cold_alloc(...)		((struct page *)NULL)
 #define ramslice_cold_zone(...)			((struct zone *)NULL)
-#define ramslice_cold_nodemask(...)		((nodemask_t *)NULL)
+#define ramslice_cold_nodemask(_nodes, ...)	(_nodes)
 #define ramslice_cold_was_spared(...)		false
 #define ramslice_cold_recycle(...)		false
 #define ramslice_cold_relieve()			false

@@ -162,46 +162,48 @@ struct zone *ramslice_cold_zone(int nid)
  * @gfp: the allocation's flags
  * @order: its order
  * @nid: the node whose twin is asked
- * @page: set to the page, or to NULL
  *
  * Reclaims nothing.
  *
- * Return: true if this is the answer; false if the allocation goes on as if
- * there were no twin. NULL is the answer if smaller pages may be had there.
+ * Return: the page; NULL if smaller pages may be had there, and the caller is to
+ * try these; an error if the allocation goes on as if there were no twin.
  */
-bool ramslice_cold_alloc(gfp_t gfp, unsigned int order, int nid,
-			 struct page **page)
+struct page *ramslice_cold_alloc(gfp_t gfp, unsigned int order, int nid)
 {
 	int twin = ramslice_twin_of(nid);
 	gfp_t try = gfp & ~(__GFP_RECLAIM | __GFP_NOFAIL);
+	struct page *page;
 	struct zone *zone;
 
 	if (twin == NUMA_NO_NODE || !node_state(twin, N_MEMORY))
-		return false;
+		return ERR_PTR(-ENOMEM);
 	/* kswapd wakes slices; it has nothing else to do for such a request */
 	if (ramslice_node_wakeable_pages(twin))
 		try |= gfp & __GFP_KSWAPD_RECLAIM;
 	try |= __GFP_THISNODE | __GFP_NOWARN | __GFP_NOMEMALLOC;
-	*page = __alloc_pages_noprof(try, order, twin, NULL);
-	if (*page)
-		return true;
+	page = __alloc_pages_noprof(try, order, twin, NULL);
+	if (page)
+		return page;
 	if (!order || gfp & __GFP_NOFAIL)
-		return false;
+		return ERR_PTR(-ENOMEM);
 	/* One that can do with smaller pages finds them in the twin */
 	zone = ramslice_cold_zone(twin);
-	return gfp_zone(gfp) == ZONE_MOVABLE &&
-	       cpuset_node_allowed(twin, gfp) &&
-	       zone_watermark_ok(zone, 0, low_wmark_pages(zone) + (1UL << order),
-				 ZONE_MOVABLE, 0);
+	if (gfp_zone(gfp) == ZONE_MOVABLE && cpuset_node_allowed(twin, gfp) &&
+	    zone_watermark_ok(zone, 0, low_wmark_pages(zone) + (1UL << order),
+			      ZONE_MOVABLE, 0))
+		return NULL;
+	return ERR_PTR(-ENOMEM);
 }
 
-bool __ramslice_cold_excluded(int nid, gfp_t gfp)
+/* See ramslice_cold_nodemask(). */
+nodemask_t *__ramslice_cold_nodemask(nodemask_t *nodes, int nid, gfp_t gfp)
 {
 	/* A cpuset of twins alone leaves no choice */
-	return gfp_zone(gfp) == ZONE_MOVABLE &&
-	       node_isset(nid, ramslice_hot_nodes) &&
-	       nodes_intersects(cpuset_current_mems_allowed,
-				ramslice_hot_nodes);
+	if (!nodes && gfp_zone(gfp) == ZONE_MOVABLE &&
+	    node_isset(nid, ramslice_hot_nodes) &&
+	    nodes_intersects(cpuset_current_mems_allowed, ramslice_hot_nodes))
+		return &ramslice_hot_nodes;
+	return nodes;
 }
 
 /*
