@@ -492,8 +492,10 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 		goto online;
 	}
 	ramslice_strict_unmap(id, true);
-	ramslice_rest_forget(id);
 	err = ramslice_call_off(id, &power_state);
+	/* The driver was called, unless too many of its calls hang */
+	if (err != -EBUSY)
+		ramslice_rest_forget(id);
 	if (err == -ETIMEDOUT) {
 		/* It may be on or off */
 		run->target.source = RAMSLICE_NO_ID;

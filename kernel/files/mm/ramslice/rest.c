@@ -142,7 +142,7 @@ bool ramslice_rest_end(void)
 	return xa_empty(&ramslice_resting);
 }
 
-/* A slice is handed to the driver's off(), which ends it. Under ramslice_mutex. */
+/* A slice was handed to the driver's off(), which ends it. Under ramslice_mutex. */
 void ramslice_rest_forget(u32 id)
 {
 	lockdep_assert_held(&ramslice_mutex);
