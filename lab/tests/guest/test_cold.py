@@ -120,6 +120,28 @@ class Area(ColdTest):
             thread.join()
         self.assertEqual(cold.size_mib(), 512)
 
+    def test_slices_keep_their_size_meanwhile(self):
+        """Otherwise half a slice goes to the twin."""
+        file, over, changed = dev.SYSFS / "slice_bytes", threading.Event(), []
+
+        def change():
+            while not over.is_set():
+                for mib in 32, 16:
+                    with contextlib.suppress(OSError):
+                        dev.write(file, mib * MIB)
+                        changed.append(cold.size_mib())
+
+        self.addCleanup(dev.write, file, 16 * MIB)
+        thread = threading.Thread(target=change)
+        thread.start()
+        try:
+            cold.resize(1024)
+        finally:
+            over.set()
+            thread.join()
+        # Before it begins and after it has ended, it may be changed
+        self.assertLessEqual(set(changed), {0, 1024})
+
     def test_a_block_that_goes_off_and_on_by_hand_stays_cold(self):
         cold.resize(128)
         block, = (path for path in (cold.NODE / "node1").glob("memory[0-9]*"))

@@ -43,6 +43,7 @@ extern unsigned int ramslice_cold_deadline_ms;
 u64 ramslice_cold_unit(void);
 u64 ramslice_cold_bytes(int nid);
 u64 ramslice_cold_max_bytes(int nid);
+bool ramslice_cold_needs_geometry(void);
 int ramslice_cold_resize(int nid, u64 bytes);
 
 /* --- cold_sysfs.c --- */
@@ -62,6 +63,11 @@ static inline int ramslice_cold_init(struct kobject *parent)
 }
 
 static inline bool ramslice_partner_has_room(struct zone *zone)
+{
+	return false;
+}
+
+static inline bool ramslice_cold_needs_geometry(void)
 {
 	return false;
 }

@@ -24,6 +24,15 @@ unsigned int ramslice_cold_deadline_ms = 60 * MSEC_PER_SEC;
 /* One change of a size at a time. */
 static DEFINE_MUTEX(ramslice_cold_mutex);
 
+/* There is one. Set with ramslice_table_sem held for reading. */
+static bool ramslice_cold_resizing;
+
+/* Then slices keep their size. With ramslice_table_sem held for writing. */
+bool ramslice_cold_needs_geometry(void)
+{
+	return READ_ONCE(ramslice_cold_resizing);
+}
+
 /*
  * Blocks that are in twins, by number: the index of the zone that each had
  * before. Under ramslice_cold_mutex.
@@ -450,6 +459,7 @@ static void ramslice_resize_undo(struct work_struct *work)
 	}
 }
 
+/* Under ramslice_table_sem. */
 static int ramslice_check_size(int nid, u64 bytes)
 {
 	u64 slice = ramslice_group_bytes(), block = memory_block_size_bytes();
@@ -491,7 +501,11 @@ int ramslice_cold_resize(int nid, u64 bytes)
 		return -ENODEV;
 	if (!mutex_trylock(&ramslice_cold_mutex))
 		return -EBUSY;
+	down_read(&ramslice_table_sem);
 	err = ramslice_check_size(nid, bytes);
+	r.unit_pages = ramslice_cold_unit() >> PAGE_SHIFT;
+	WRITE_ONCE(ramslice_cold_resizing, !err);
+	up_read(&ramslice_table_sem);
 	if (err)
 		goto unlock;
 
@@ -499,7 +513,6 @@ int ramslice_cold_resize(int nid, u64 bytes)
 		     msecs_to_jiffies(READ_ONCE(ramslice_cold_deadline_ms));
 	xa_init(&r.moved);
 	timer_setup_on_stack(&r.timer, ramslice_resize_expired, 0);
-	r.unit_pages = ramslice_cold_unit() >> PAGE_SHIFT;
 	r.grows = ramslice_cold_bytes(nid) < bytes;
 	err = r.grows ? ramslice_cold_grow(&r, bytes) :
 			ramslice_cold_shrink(&r, bytes);
@@ -511,6 +524,7 @@ int ramslice_cold_resize(int nid, u64 bytes)
 	}
 	destroy_timer_on_stack(&r.timer);
 	xa_destroy(&r.moved);
+	WRITE_ONCE(ramslice_cold_resizing, false);
 	ramslice_cold_update();
 unlock:
 	mutex_unlock(&ramslice_cold_mutex);

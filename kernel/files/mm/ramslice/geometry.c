@@ -348,7 +348,8 @@ static bool ramslice_all_online(void)
  * online keep their state: their memory is still there.
  *
  * Context: ramslice_mutex held. May sleep.
- * Return: 0, or -ENOMEM with the old table and geometry in place.
+ * Return: 0; with the old table and geometry in place -ENOMEM, or -EBUSY if
+ * cold memory needs that geometry.
  */
 int ramslice_rebuild_table(const struct ramslice_geometry *geom, bool spare)
 {
@@ -363,6 +364,10 @@ int ramslice_rebuild_table(const struct ramslice_geometry *geom, bool spare)
 	lockdep_assert_held(&ramslice_mutex);
 
 	down_write(&ramslice_table_sem);
+	if (resized && ramslice_cold_needs_geometry()) {
+		up_write(&ramslice_table_sem);
+		return -EBUSY;
+	}
 	/* Then no state changes, and nothing is to be carried over at one moment */
 	all_online = ramslice_all_online();
 	/* Without another geometry, chunks may be on their way, which read it */
@@ -421,8 +426,8 @@ int ramslice_rebuild_table(const struct ramslice_geometry *geom, bool spare)
  * Context: Process context; takes ramslice_mutex.
  * Return: 0; -EINVAL if @bytes is no multiple of a pageblock and, where slices
  * take turns, of what each gets at a time, or is larger than memory; -EBUSY while a
- * request runs or a slice is not online; -EOPNOTSUPP if slices are what a table
- * says; -ENOMEM.
+ * request runs, a slice is not online, or cold memory gets another size;
+ * -EOPNOTSUPP if slices are what a table says; -ENOMEM.
  */
 int ramslice_set_slice_bytes(u64 bytes)
 {
