@@ -503,52 +503,6 @@ class BesideAddedMemory(ColdTest):
         self.assertEqual(harness.states(self.device), before)
 
 
-INJECT = Path("/sys/kernel/debug/notifier-error-inject/memory/actions")
-
-
-@vm(kernel=["plain", "debug"], mem="2G", append="ramslice=16M ramslice_cold=0")
-class Vetoed(ColdTest):
-    """Something that listens to memory hotplug says no, after slices have been emptied."""
-
-    def setUp(self):
-        super().setUp()
-        # Before ramslice's, which would wake them
-        line = ["modprobe", "memory-notifier-error-inject", "priority=1"]
-        subprocess.run(line, check=True)
-        self.addCleanup(subprocess.run, ["rmmod", line[1]], check=True)
-
-    def veto(self, number):
-        """Has memory go offline no more, with this errno; 0: again."""
-        dev.write(INJECT / "MEM_GOING_OFFLINE/error", -number)
-
-    def test_a_veto_leaves_nothing_off_and_no_node(self):
-        for number in errno.EPERM, errno.EBUSY:
-            with self.subTest(number):
-                before = harness.states(self.device)
-                self.veto(number)
-                with self.assertRaises(OSError) as caught:
-                    cold.resize(256)
-                self.veto(0)
-                self.assertEqual(caught.exception.errno, number)
-                self.assertEqual(harness.states(self.device), before)
-                self.assertFalse((cold.NODE / "node1").exists())
-                self.assert_sane()
-
-    def test_what_has_moved_comes_back_once_a_veto_ends(self):
-        """As when another request has isolated a part of a block."""
-        before = present()
-        with cold.child(lambda: cold.resize(1024)) as pid:
-            self.assertTrue(harness.until(lambda: cold.size_mib() >= 256))
-            self.veto(errno.EBUSY)
-            os.kill(pid, signal.SIGTERM)
-            # Long enough for each block to be tried
-            time.sleep(3)
-            self.assertGreaterEqual(cold.size_mib(), 256)
-            self.veto(0)
-            self.assertTrue(harness.until(lambda: cold.size_mib() == 0, 90))
-        self.assertEqual(present(), before)
-
-
 @vm(mem="2G", append="ramslice=16M")
 class Without(harness.RamsliceTest):
     def test_no_twin_unless_asked_for(self):

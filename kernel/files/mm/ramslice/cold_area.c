@@ -49,7 +49,7 @@ static DEFINE_XARRAY(ramslice_cold_blocks);
  * @timer: ends hotplug's attempts to empty a block at the deadline
  * @task: the task that waits for that
  * @grows: blocks go to the twin
- * @stuck: a block of a unit could not go back to the others
+ * @stuck: a block of a unit could not go back to the others, or is offline
  * @undo: puts all blocks back
  */
 struct ramslice_resize {
@@ -127,6 +127,8 @@ static int ramslice_move_block(struct ramslice_resize *r, unsigned long pfn,
 	if (!err) {
 		mod_timer(&r->timer, r->deadline);
 		err = memory_block_move(pfn, zone);
+		/* Not one block after the other */
+		r->stuck |= err == -EIO;
 		if (err == -EINTR && time_after_eq(jiffies, r->deadline))
 			err = -ETIMEDOUT;
 		if (!del_timer_sync(&r->timer)) {
@@ -485,8 +487,9 @@ static int ramslice_check_size(int nid, u64 bytes)
  * of ramslice_cold_unit(); -ERANGE if it is more than ramslice_cold_max_bytes();
  * -EOPNOTSUPP if slices and memory blocks do not fit in each other; -EBUSY if
  * another change is under way, or the last block could not be emptied; -ENOSPC
- * if too few blocks can be emptied; -EPERM if a notifier of memory hotplug says
- * so; -ETIMEDOUT; -EINTR; -ENOMEM.
+ * if too few blocks can be emptied; -EHWPOISON if a block has a page with a memory
+ * error; -EPERM if a notifier of memory hotplug says so; -EIO if a block was
+ * online nowhere again; -ETIMEDOUT; -EINTR; -ENOMEM.
  */
 int ramslice_cold_resize(int nid, u64 bytes)
 {
