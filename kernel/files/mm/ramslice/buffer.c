@@ -286,6 +286,9 @@ static enum ramslice_reason ramslice_clear_slices(const struct ramslice_buffer *
 		const struct ramslice_slice *s = ramslice_slice(id);
 		enum ramslice_reason reason;
 
+		/* The system is about to sleep, and waits no longer than for a request */
+		if (ramslice_inhibited())
+			return RAMSLICE_REASON_PRESSURE;
 		if (!s || READ_ONCE(s->state) != RAMSLICE_ONLINE ||
 		    ramslice_slice_empty(id) ||
 		    !ramslice_slice_within(id, pfn, pfn + b->nr_pages))
@@ -391,7 +394,7 @@ static enum ramslice_reason ramslice_make_in_zone(struct ramslice_buffer *b,
 		reason = ramslice_take_range(b, range.pfn, want->gfp);
 		if (reason == RAMSLICE_REASON_NONE ||
 		    reason == RAMSLICE_REASON_SIGNAL ||
-		    time_after(jiffies, until))
+		    ramslice_inhibited() || time_after(jiffies, until))
 			break;
 		ramslice_ranges_drop(&r, range.pfn, nr_blocks);
 		cond_resched();
@@ -415,6 +418,8 @@ static enum ramslice_reason ramslice_make(struct ramslice_buffer *b,
 		if (found == RAMSLICE_REASON_NONE ||
 		    found == RAMSLICE_REASON_SIGNAL)
 			return found;
+		if (ramslice_inhibited())
+			return RAMSLICE_REASON_PRESSURE;
 		/* That a zone lies beyond the limit says little */
 		if (found != RAMSLICE_REASON_HOLE)
 			reason = found;
