@@ -522,6 +522,14 @@ class FromBoot(harness.RamsliceTest):
         self.assert_sane()
 
 
+@vm(mem="2G", append="ramslice=16M ramslice_cold=100M")
+class TooLittleFromBoot(harness.RamsliceTest):
+    def test_less_than_a_unit_is_none_and_the_log_says_so(self):
+        self.assertEqual(cold.size_mib(), 0)
+        log = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout
+        self.assertIn("no cold memory: ramslice_cold= is less than 128 MiB", log)
+
+
 class Command(ColdTest):
     """`ramslice cold`."""
 

@@ -179,10 +179,15 @@ static void __init ramslice_cold_boot(int nr_nodes)
 			      ramslice_cold_unit());
 	int nid, err;
 
+	if (!bytes) {
+		pr_warn("no cold memory: ramslice_cold= is less than %llu MiB for each node\n",
+			ramslice_cold_unit() >> 20);
+		return;
+	}
 	for_each_node_state(nid, N_MEMORY) {
 		if (ramslice_twin_of(nid) == NUMA_NO_NODE)
 			continue;
-		err = bytes ? ramslice_cold_resize(nid, bytes) : 0;
+		err = ramslice_cold_resize(nid, bytes);
 		if (err)
 			pr_warn("no %llu MiB of cold memory for node %d: %d\n",
 				bytes >> 20, nid, err);
