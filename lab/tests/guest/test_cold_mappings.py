@@ -98,6 +98,15 @@ class Lives(MappingTest):
                 self.assertEqual(set(memory.places()), {0})
                 self.assertIsNone(memory.wrong_at())
 
+    def test_huge_pages_that_were_put_into_a_twin_leave_the_pool_with_the_others(self):
+        pool = Path("hugepages/hugepages-2048kB/nr_hugepages")
+        whole = Path("/sys/kernel/mm") / pool
+        with pinned_memory.setting(whole, 16):
+            dev.write(cold.NODE / f"node{cold.twin()}" / pool, 4)
+            self.assertEqual(int(dev.read(whole)), 20)
+            dev.write(whole, 0)
+            self.assertEqual(int(dev.read(whole)), 0)
+
 
 class Shapes(MappingTest):
     """The area is moved, cut and joined."""

@@ -153,11 +153,14 @@ static __always_inline unsigned long ramslice_cold_free_pages(void)
 	return ramslice_cold_is_strict() ? __ramslice_cold_free_pages() : 0;
 }
 
-/* Nodes with memory, for what would spread over all of it. */
-static inline nodemask_t *ramslice_spread_nodes(void)
+/*
+ * Nodes with memory, for what would spread over all of it. What shrinks may be in
+ * twins, too, if it was put there by node.
+ */
+static inline nodemask_t *ramslice_spread_nodes(bool grows)
 {
-	return ramslice_has_twins() ? __ramslice_spread_nodes() :
-				      &node_states[N_MEMORY];
+	return ramslice_has_twins() && grows ? __ramslice_spread_nodes() :
+					       &node_states[N_MEMORY];
 }
 
 /* Leaves out twins. */
@@ -187,7 +190,7 @@ static inline void ramslice_cold_leave_out(nodemask_t *nodes)
 #define ramslice_cold_recycle(...)		false
 #define ramslice_cold_relieve()			false
 #define ramslice_cold_free_pages()		0UL
-#define ramslice_spread_nodes()			(&node_states[N_MEMORY])
+#define ramslice_spread_nodes(...)		(&node_states[N_MEMORY])
 #define ramslice_cold_leave_out(...)		do { } while (0)
 
 #endif /* CONFIG_RAMSLICE_COLD */
