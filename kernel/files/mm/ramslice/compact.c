@@ -9,7 +9,6 @@
  * belong. What changed since it was read is read again first, within a limit.
  */
 
-#include <linux/sched/signal.h>
 #include <linux/swap.h>
 #include "../internal.h"
 #include "internal.h"
@@ -99,14 +98,9 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 		u64 spent;
 		u32 id;
 
-		if (signal_pending(current)) {
-			reason = RAMSLICE_REASON_SIGNAL;
+		reason = ramslice_why_end(params);
+		if (reason != RAMSLICE_REASON_NONE)
 			break;
-		}
-		if (ramslice_overdue(params)) {
-			reason = RAMSLICE_REASON_DEADLINE;
-			break;
-		}
 		if (reserve.c[reserve.low].stuck) {
 			/* The dear end: from here on, all are */
 			if (reserve.c[reserve.next - 1].stuck)
@@ -195,6 +189,9 @@ enum ramslice_reason ramslice_offline_free_zone(struct ramslice_zone *rz,
 		u64 spent;
 
 		if (outcome->nr_done >= params->max_slices)
+			break;
+		reason = ramslice_why_end(params);
+		if (reason != RAMSLICE_REASON_NONE)
 			break;
 		if (ramslice_refusal(id, params->ignore_backoff) !=
 		    RAMSLICE_REASON_NONE)

@@ -12,7 +12,6 @@
 #include <linux/migrate.h>
 #include <linux/page-isolation.h>
 #include <linux/pagemap.h>
-#include <linux/sched/signal.h>
 #include <linux/swap.h>
 #include <trace/events/ramslice.h>
 #include "../internal.h"
@@ -59,19 +58,14 @@ bool ramslice_spares(struct zone *zone, unsigned long nr_pages)
 /* Why the run must end now, if it must. */
 static int ramslice_check_run(struct ramslice_run *run)
 {
-	if (READ_ONCE(run->rz->pressure) || ramslice_inhibited()) {
-		run->reason = RAMSLICE_REASON_PRESSURE;
-		return -EAGAIN;
-	}
-	if (signal_pending(current)) {
-		run->reason = RAMSLICE_REASON_SIGNAL;
-		return -EINTR;
-	}
-	if (ramslice_overdue(run->params)) {
-		run->reason = RAMSLICE_REASON_DEADLINE;
-		return -ETIMEDOUT;
-	}
-	return 0;
+	enum ramslice_reason reason;
+
+	reason = READ_ONCE(run->rz->pressure) ? RAMSLICE_REASON_PRESSURE :
+						ramslice_why_end(run->params);
+	if (reason == RAMSLICE_REASON_NONE)
+		return 0;
+	run->reason = reason;
+	return ramslice_status_of(reason);
 }
 
 /* Gives the first @nr blocks back with the migrate type that each had. */

@@ -16,6 +16,9 @@ struct task_struct *ramslice_requester;
 /* Bit 0: a request that empties slices is under way. */
 static unsigned long ramslice_busy;
 
+/* Tasks that wait in ramslice_interrupt_request() for it to end. */
+static atomic_t ramslice_nr_interrupting;
+
 static enum ramslice_cache ramslice_cache_of(u32 flags)
 {
 	if (flags & RAMSLICE_REQ_KEEP_CACHE)
@@ -68,6 +71,26 @@ u64 ramslice_left_ns(const struct ramslice_params *params)
 	if (!params->end_ns)
 		return U64_MAX;
 	return now < params->end_ns ? params->end_ns - now : 0;
+}
+
+/**
+ * ramslice_why_end - why a request must end now, whatever it does
+ * @params: the request
+ *
+ * Asked before each slice, too: a dry run, or one whose slices are all refused,
+ * empties none in which it would be asked, but holds ramslice_mutex.
+ *
+ * Return: a final reason, or RAMSLICE_REASON_NONE.
+ */
+enum ramslice_reason ramslice_why_end(const struct ramslice_params *params)
+{
+	if (atomic_read(&ramslice_nr_interrupting) || ramslice_inhibited())
+		return RAMSLICE_REASON_PRESSURE;
+	if (signal_pending(current))
+		return RAMSLICE_REASON_SIGNAL;
+	if (ramslice_overdue(params))
+		return RAMSLICE_REASON_DEADLINE;
+	return RAMSLICE_REASON_NONE;
 }
 
 /* Writes the outcome to where the caller finds it. */
@@ -167,18 +190,15 @@ static int ramslice_empty_zones(const struct ramslice_params *params,
 bool ramslice_interrupt_request(void)
 {
 	unsigned long until = jiffies + HZ;
-	struct ramslice_zone *rz;
-	unsigned int i;
+	bool taken;
 
-	while (!mutex_trylock(&ramslice_mutex)) {
-		/* Cleared as each slice is begun */
-		for (i = 0; (rz = ramslice_zone_by_index(i)); i++)
-			WRITE_ONCE(rz->pressure, true);
-		if (time_after(jiffies, until))
-			return false;
+	/* Not @pressure of the zones, which each slice that is begun clears */
+	atomic_inc(&ramslice_nr_interrupting);
+	while (!(taken = mutex_trylock(&ramslice_mutex)) &&
+	       !time_after(jiffies, until))
 		schedule_timeout_uninterruptible(1);
-	}
-	return true;
+	atomic_dec(&ramslice_nr_interrupting);
+	return taken;
 }
 
 /**

@@ -4,6 +4,7 @@
  */
 
 #include <kunit/test.h>
+#include <linux/kthread.h>
 #include <linux/sched/clock.h>
 #include "../internal.h"
 #include "../request.h"
@@ -105,6 +106,43 @@ static void ramslice_short_deadlines_are_kept_to_the_ns(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, ramslice_overdue(&params));
 }
 
+static int ramslice_take_from_request(void *unused)
+{
+	bool taken = ramslice_interrupt_request();
+
+	if (taken)
+		mutex_unlock(&ramslice_mutex);
+	return taken;
+}
+
+/* With no slice begun, as in a dry run: hotplug and sleep wait a second at most. */
+static void ramslice_requests_end_for_those_who_interrupt(struct kunit *test)
+{
+	struct ramslice_params params = ramslice_decoded(RAMSLICE_REQ_DRY_RUN);
+	unsigned long until = jiffies + HZ;
+	enum ramslice_reason reason;
+	struct task_struct *task;
+
+	mutex_lock(&ramslice_mutex);
+	KUNIT_EXPECT_EQ(test, ramslice_why_end(&params), RAMSLICE_REASON_NONE);
+	task = kthread_create(ramslice_take_from_request, NULL, "interrupts");
+	if (IS_ERR(task)) {
+		mutex_unlock(&ramslice_mutex);
+		KUNIT_FAIL_AND_ABORT(test, "no task: %ld", PTR_ERR(task));
+	}
+	get_task_struct(task);
+	wake_up_process(task);
+	do {
+		schedule_timeout_uninterruptible(1);
+		reason = ramslice_why_end(&params);
+	} while (reason == RAMSLICE_REASON_NONE && time_before(jiffies, until));
+	mutex_unlock(&ramslice_mutex);
+	KUNIT_EXPECT_EQ(test, reason, RAMSLICE_REASON_PRESSURE);
+	/* It got the mutex, and the next request goes on */
+	KUNIT_EXPECT_EQ(test, kthread_stop_put(task), true);
+	KUNIT_EXPECT_EQ(test, ramslice_why_end(&params), RAMSLICE_REASON_NONE);
+}
+
 static struct kunit_case ramslice_request_cases[] = {
 	KUNIT_CASE(ramslice_fields_keep_their_values),
 	KUNIT_CASE(ramslice_flags_name_the_choice_of_cache),
@@ -112,6 +150,7 @@ static struct kunit_case ramslice_request_cases[] = {
 	KUNIT_CASE(ramslice_dry_runs_hold_nothing),
 	KUNIT_CASE(ramslice_deadlines_count_from_now),
 	KUNIT_CASE(ramslice_short_deadlines_are_kept_to_the_ns),
+	KUNIT_CASE(ramslice_requests_end_for_those_who_interrupt),
 	{}
 };
 
