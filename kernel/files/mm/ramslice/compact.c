@@ -84,7 +84,7 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 	u32 walked = RAMSLICE_NO_ID;
 	struct ramslice_run run;
 
-	drain_all_pages(rz->zone);
+	ramslice_drain_zone(rz->zone, params);
 	ramslice_scan_zone(rz, RAMSLICE_ANY_AGE,
 			   min_t(u64, REREAD_NS, ramslice_left_ns(params) / 2),
 			   params->deadline);
@@ -179,7 +179,7 @@ enum ramslice_reason ramslice_offline_free_zone(struct ramslice_zone *rz,
 	struct ramslice_run run;
 	u32 id;
 
-	drain_all_pages(rz->zone);
+	ramslice_drain_zone(rz->zone, params);
 	ramslice_run_begin(&run, rz, &none, params, outcome);
 	for_each_zone_slice(rz, id, s) {
 		struct ramslice_census c = {
@@ -238,7 +238,7 @@ enum ramslice_reason ramslice_offline_one(const struct ramslice_params *params,
 		return ramslice_refuse(params->id, reason, 0);
 
 	lru_add_drain_all();
-	drain_all_pages(rz->zone);
+	ramslice_drain_zone(rz->zone, params);
 	ramslice_scan_zone(rz, RAMSLICE_ANY_AGE, REREAD_ONE_NS,
 			   params->deadline);
 	if (ramslice_reserve_build(&reserve, rz, params->cache, false))

@@ -316,7 +316,7 @@ static int ramslice_clear(struct ramslice_run *run, u32 id)
 
 		/* What was freed meanwhile may be in per-CPU lists */
 		if (!ramslice_slice_empty(id))
-			drain_all_pages(run->rz->zone);
+			ramslice_drain_zone(run->rz->zone, run->params);
 		if (ramslice_slice_empty(id))
 			return 0;
 
@@ -458,7 +458,7 @@ int ramslice_offline_slice(struct ramslice_run *run, u32 id)
 
 	run->target.source = id;
 	if (!ramslice_slice_empty(id)) {
-		drain_all_pages(run->rz->zone);
+		ramslice_drain_zone(run->rz->zone, run->params);
 		err = ramslice_clear(run, id);
 		if (err)
 			goto undo;

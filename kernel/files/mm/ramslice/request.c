@@ -10,6 +10,12 @@
 #include "internal.h"
 #include "request.h"
 
+/*
+ * What returning a page from a per-CPU list to the free lists takes: an estimate,
+ * not measured, of two cache misses and its share of zone->lock.
+ */
+#define DRAIN_PAGE_NS	250
+
 /* The task that empties slices at the moment; see wake.c. */
 struct task_struct *ramslice_requester;
 
@@ -91,6 +97,30 @@ enum ramslice_reason ramslice_why_end(const struct ramslice_params *params)
 	if (ramslice_overdue(params))
 		return RAMSLICE_REASON_DEADLINE;
 	return RAMSLICE_REASON_NONE;
+}
+
+/**
+ * ramslice_drain_zone - return a zone's per-CPU pages to its free lists
+ * @zone: the zone
+ * @params: the request that wants to see them there
+ *
+ * Not if that would outlast the request: drain_all_pages() knows no deadline, and
+ * the lists may hold tens of thousands of pages. What stays in them keeps slices
+ * from being found free, which the request then meets as its deadline.
+ *
+ * Context: May sleep.
+ */
+void ramslice_drain_zone(struct zone *zone, const struct ramslice_params *params)
+{
+	u64 nr_pages = 0;
+	int cpu;
+
+	/* An estimate: the counts change while they are read */
+	for_each_online_cpu(cpu)
+		nr_pages += max(0, READ_ONCE(per_cpu_ptr(zone->per_cpu_pageset,
+							 cpu)->count));
+	if (nr_pages * DRAIN_PAGE_NS <= ramslice_left_ns(params))
+		drain_all_pages(zone);
 }
 
 /* Writes the outcome to where the caller finds it. */

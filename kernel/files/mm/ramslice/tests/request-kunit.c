@@ -143,6 +143,44 @@ static void ramslice_requests_end_for_those_who_interrupt(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ramslice_why_end(&params), RAMSLICE_REASON_NONE);
 }
 
+static long ramslice_count_pcp(struct zone *zone)
+{
+	long nr = 0;
+	int cpu;
+
+	for_each_online_cpu(cpu)
+		nr += READ_ONCE(per_cpu_ptr(zone->per_cpu_pageset, cpu)->count);
+	return nr;
+}
+
+/* Other tasks allocate meanwhile, a few pages at a time. */
+static void ramslice_drains_only_in_time(struct kunit *test)
+{
+	struct ramslice_params late = { .deadline = 1, .end_ns = 1 };
+	struct ramslice_params any = { .deadline = 1 };
+	struct page *pages[64];
+	struct zone *zone;
+	unsigned int i, nr;
+	long before;
+
+	for (nr = 0; nr < ARRAY_SIZE(pages); nr++) {
+		pages[nr] = alloc_page(GFP_KERNEL);
+		if (!pages[nr])
+			break;
+	}
+	KUNIT_ASSERT_GT(test, nr, 0);
+	zone = page_zone(pages[0]);
+	for (i = 0; i < nr; i++)
+		__free_page(pages[i]);
+
+	before = ramslice_count_pcp(zone);
+	KUNIT_ASSERT_GT(test, before, 32);
+	ramslice_drain_zone(zone, &late);
+	KUNIT_EXPECT_GT(test, ramslice_count_pcp(zone), before / 2);
+	ramslice_drain_zone(zone, &any);
+	KUNIT_EXPECT_LT(test, ramslice_count_pcp(zone), before / 2);
+}
+
 static struct kunit_case ramslice_request_cases[] = {
 	KUNIT_CASE(ramslice_fields_keep_their_values),
 	KUNIT_CASE(ramslice_flags_name_the_choice_of_cache),
@@ -151,6 +189,7 @@ static struct kunit_case ramslice_request_cases[] = {
 	KUNIT_CASE(ramslice_deadlines_count_from_now),
 	KUNIT_CASE(ramslice_short_deadlines_are_kept_to_the_ns),
 	KUNIT_CASE(ramslice_requests_end_for_those_who_interrupt),
+	KUNIT_CASE(ramslice_drains_only_in_time),
 	{}
 };
 
