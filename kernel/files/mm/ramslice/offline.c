@@ -315,8 +315,12 @@ static int ramslice_clear(struct ramslice_run *run, u32 id)
 			return err;
 
 		/* What was freed meanwhile may be in per-CPU lists */
-		if (!ramslice_slice_empty(id))
-			ramslice_drain_zone(run->rz->zone, run->params);
+		if (!ramslice_slice_empty(id) &&
+		    !ramslice_drain_zone(run->rz->zone, run->params)) {
+			/* Not stuck: that would have the slice left alone */
+			run->reason = RAMSLICE_REASON_DEADLINE;
+			return -ETIMEDOUT;
+		}
 		if (ramslice_slice_empty(id))
 			return 0;
 

@@ -105,12 +105,12 @@ enum ramslice_reason ramslice_why_end(const struct ramslice_params *params)
  * @params: the request that wants to see them there
  *
  * Not if that would outlast the request: drain_all_pages() knows no deadline, and
- * the lists may hold tens of thousands of pages. What stays in them keeps slices
- * from being found free, which the request then meets as its deadline.
+ * the lists may hold tens of thousands of pages.
  *
  * Context: May sleep.
+ * Return: false if there is no time for it: the lists are as they were.
  */
-void ramslice_drain_zone(struct zone *zone, const struct ramslice_params *params)
+bool ramslice_drain_zone(struct zone *zone, const struct ramslice_params *params)
 {
 	u64 nr_pages = 0;
 	int cpu;
@@ -119,8 +119,10 @@ void ramslice_drain_zone(struct zone *zone, const struct ramslice_params *params
 	for_each_online_cpu(cpu)
 		nr_pages += max(0, READ_ONCE(per_cpu_ptr(zone->per_cpu_pageset,
 							 cpu)->count));
-	if (nr_pages * DRAIN_PAGE_NS <= ramslice_left_ns(params))
-		drain_all_pages(zone);
+	if (nr_pages * DRAIN_PAGE_NS > ramslice_left_ns(params))
+		return false;
+	drain_all_pages(zone);
+	return true;
 }
 
 /* Writes the outcome to where the caller finds it. */

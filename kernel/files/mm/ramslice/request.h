@@ -161,7 +161,7 @@ void ramslice_encode_outcome(const struct ramslice_outcome *outcome,
 bool ramslice_overdue(const struct ramslice_params *params);
 u64 ramslice_left_ns(const struct ramslice_params *params);
 enum ramslice_reason ramslice_why_end(const struct ramslice_params *params);
-void ramslice_drain_zone(struct zone *zone,
+bool ramslice_drain_zone(struct zone *zone,
 			 const struct ramslice_params *params);
 int ramslice_status_of(enum ramslice_reason reason);
 int ramslice_request(struct ramslice_request *req);
