@@ -311,7 +311,8 @@ fn fault_at(text: &str, span: Option<Range<usize>>, message: String) -> Settings
     let line = text[..start].matches('\n').count() + 1;
     let column = text[begin..start].chars().count() + 1;
     let excerpt = text[begin..].lines().next().unwrap_or_default().to_owned();
-    let end = span.end.clamp(start, begin + excerpt.len());
+    // A fault at the end of a line may lie on its `\r`, which is no part of the excerpt.
+    let end = span.end.clamp(start, start.max(begin + excerpt.len()));
     let width = text.get(start..end).map_or(1, |meant| meant.chars().count());
     SettingsFault { line, column, message, excerpt: Some((excerpt, width)) }
 }

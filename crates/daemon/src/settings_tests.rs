@@ -57,6 +57,17 @@ fn every_example_of_the_sample_is_allowed() {
     assert!(!text.contains("e.g. "), "{text}");
 }
 
+#[test]
+fn faults_at_the_end_of_a_line_are_told_in_files_with_carriage_returns_too() {
+    for wrong in ["mode = \"on", "period_seconds = '30", "mode", "mode =", "[stop"] {
+        let text = |end: &str| ["schema_version = 1", wrong, "[limits]", ""].join(end);
+        let [unix, dos] = ["\n", "\r\n"].map(|end| parse(&text(end)).unwrap_err());
+        assert_eq!((unix.faults[0].line, dos.faults[0].line), (2, 2), "{wrong}");
+        let shown = |error: &SettingsError| error.report().contains(&format!(" 2 | {wrong}\n"));
+        assert!(shown(&unix) && shown(&dos), "{}", dos.report());
+    }
+}
+
 /// Whether each text is refused, with its place and with these words.
 fn refused(rows: &[(&str, &str, &str)], head: &str) {
     for (text, place, words) in rows {
