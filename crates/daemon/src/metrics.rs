@@ -15,6 +15,7 @@ pub(crate) mod text_format;
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use procfs_core::FromRead;
@@ -47,6 +48,9 @@ pub use initial_labels::KINDS;
 type MetricLabels = Vec<(&'static str, String)>;
 type FloatGauge = Gauge<f64, AtomicU64>;
 
+/// Kinds of a zone's memory, as labels.
+const ZONE_MEMORY: [&str; 4] = ["managed", "free", "offline", "reserve"];
+
 /// A zone, as a label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ZoneLabels {
@@ -70,6 +74,8 @@ pub struct DaemonMetrics {
     running: Gauge,
     mode: Family<MetricLabels, Gauge>,
     policy: Family<MetricLabels, Gauge>,
+    /// Zones of the last look: gauges of one that is gone must go too.
+    zones: Mutex<Vec<ZoneLabels>>,
     slices: Family<MetricLabels, Gauge>,
     empty: Family<ZoneLabels, Gauge>,
     slice_bytes: Gauge,
@@ -199,6 +205,12 @@ impl DaemonMetrics {
         let driver = vec![("driver", look.info.power_driver.clone())];
         self.power_driver.get_or_create(&driver).set(1);
         self.reported.look(&look.info, look.time());
+        let zones = look.zones.iter().map(ZoneLabels::of).collect::<Vec<_>>();
+        let mut known = self.zones.lock().unwrap_or_else(PoisonError::into_inner);
+        for gone in known.iter().filter(|zone| !zones.contains(zone)) {
+            self.forget_zone(gone);
+        }
+        *known = zones;
         for zone in &look.zones {
             let labels = ZoneLabels::of(zone);
             let key = ZoneKey::of(zone);
@@ -206,12 +218,12 @@ impl DaemonMetrics {
                 self.slices.get_or_create(&labels.with("state", state.name())).set(count.into());
             }
             self.empty.get_or_create(&labels).set(zone.nr_empty.into());
-            for (kind, pages) in [
-                ("managed", zone.managed_pages),
-                ("free", zone.free_pages),
-                ("offline", zone.offline_pages),
-                ("reserve", zone.awake_reserve_pages),
-            ] {
+            for (kind, pages) in ZONE_MEMORY.into_iter().zip([
+                zone.managed_pages,
+                zone.free_pages,
+                zone.offline_pages,
+                zone.awake_reserve_pages,
+            ]) {
                 self.memory
                     .get_or_create(&labels.with("kind", kind))
                     .set(number(pages.bytes(page).0));
@@ -219,6 +231,29 @@ impl DaemonMetrics {
             self.offline_ratio.get_or_create(&labels).set(zone.offline_ratio());
             self.offline_bound.get_or_create(&labels).set(bound(look, zone, frames));
         }
+    }
+
+    /// The memory of a zone was taken out.
+    fn forget_zone(&self, labels: &ZoneLabels) {
+        for state in SliceState::ALL {
+            self.slices.remove(&labels.with("state", state.name()));
+        }
+        for kind in ZONE_MEMORY {
+            self.memory.remove(&labels.with("kind", kind));
+        }
+        for family in [&self.empty, &self.forecast, &self.forecast_checked] {
+            family.remove(labels);
+        }
+        for family in [
+            &self.offline_ratio,
+            &self.offline_bound,
+            &self.forecast_horizon,
+            &self.forecast_error,
+            &self.forecast_bias,
+        ] {
+            family.remove(labels);
+        }
+        self.forget_marks_of(labels);
     }
 
     /// The balance in joules.

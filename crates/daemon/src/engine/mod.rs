@@ -290,6 +290,7 @@ impl DecisionEngine {
         self.account(&look);
         // For the next sample: the first one of a ledger only opens it.
         self.count_own_time(&look.info);
+        self.forget_gone_zones(&look);
         if self.paused_until.is_some_and(|until| now >= until) {
             self.paused_until = None;
             self.next_wake_count = 1;
@@ -297,6 +298,19 @@ impl DecisionEngine {
         }
         self.decisions.clear();
         Ok(look)
+    }
+
+    /// A zone whose memory was taken out has no steps that would take its events: they would pile
+    /// up. What its policy learned stays, because the memory may be plugged in again.
+    fn forget_gone_zones(&mut self, look: &MachineSnapshot) {
+        for (key, zone_state) in &mut self.zone_states {
+            if !look.zones.iter().any(|zone| ZoneKey::of(zone) == *key) {
+                zone_state.events.clear();
+                zone_state.dropped = Pages::ZERO;
+                zone_state.woken_by_restart = 0;
+                zone_state.baseline = None;
+            }
+        }
     }
 
     /// Remembers the zones as they are, and reports them.
@@ -524,3 +538,5 @@ mod takers_tests;
 mod test_machine;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unplugged_tests;

@@ -9,8 +9,8 @@ use ramslice_backend::WhatIfBackend;
 use ramslice_sim::{MemoryChange, OwnerClass, OwnerId, SimBackend, SimConfig};
 use ramslice_types::{
     Backend, BackendError, BackendErrorKind, BackendInfo, BufferBooks, Bytes, ContentsDetail,
-    HugePagePool, Price, PriceParameter, Reason, Request, RequestOutcome, SliceContents, SliceId,
-    SliceSnapshot, SliceState, Zone,
+    HugePagePool, NodeId, Price, PriceParameter, Reason, Request, RequestOutcome, SliceContents,
+    SliceId, SliceSnapshot, SliceState, Zone,
 };
 
 use super::DecisionEngine;
@@ -55,6 +55,8 @@ pub(super) struct SimulatedMachine {
     pub(super) driver: Mutex<Option<&'static str>>,
     /// Next to nothing is free, for who looks at zones.
     pub(super) short: Mutex<bool>,
+    /// The node whose memory was taken out.
+    pub(super) unplugged: Mutex<Option<NodeId>>,
     /// Its pool of huge pages, if it has one, and how many pages it makes at most.
     pub(super) pool: Mutex<Option<(HugePagePool, u64)>>,
     /// Buffers that it refused.
@@ -107,6 +109,7 @@ impl SimulatedMachine {
             dearer: Mutex::new(1.0),
             driver: Mutex::default(),
             short: Mutex::default(),
+            unplugged: Mutex::default(),
             pool: Mutex::default(),
             buffers: Mutex::default(),
         }
@@ -156,6 +159,8 @@ impl Backend for SimulatedMachine {
 
     fn zones(&self) -> Result<Vec<Zone>, BackendError> {
         let mut zones = self.sim.zones()?;
+        let unplugged = *self.unplugged.lock().unwrap();
+        zones.retain(|zone| Some(zone.node) != unplugged);
         for zone in zones.iter_mut().filter(|_| *self.short.lock().unwrap()) {
             zone.free_pages = zone.low_wmark_pages;
         }
@@ -164,6 +169,9 @@ impl Backend for SimulatedMachine {
 
     fn snapshot(&self) -> Result<SliceSnapshot, BackendError> {
         let mut snapshot = self.sim.snapshot()?;
+        let unplugged = *self.unplugged.lock().unwrap();
+        // As after a hot-unplug, ids of the others stay.
+        snapshot.slices.retain(|slice| Some(slice.node) != unplugged);
         let held = self.held.lock().unwrap();
         for slice in &mut snapshot.slices {
             slice.held = held.contains(&slice.id);

@@ -8,6 +8,9 @@ use ramslice_types::{Bytes, CacheLookups, CacheRatios, Pages, Zone};
 
 use super::{DaemonMetrics, FloatGauge, MetricLabels, ZoneLabels, number};
 
+/// Watermarks that follow the hit ratio, as labels.
+const MARKS: [&str; 2] = ["cache-free-low", "cache-free-high"];
+
 /// Gauges and counters, from metrics that are registered.
 #[derive(Debug)]
 pub(super) struct CacheMetrics {
@@ -58,7 +61,7 @@ impl DaemonMetrics {
     /// Watermarks of a zone that follow the hit ratio.
     pub fn marks(&self, zone: &Zone, marks: &CacheMarks, page: Bytes) {
         let (cache, labels) = (&self.cache, ZoneLabels::of(zone));
-        for (name, pages) in [("cache-free-low", marks.low), ("cache-free-high", marks.high)] {
+        for (name, pages) in MARKS.into_iter().zip([marks.low, marks.high]) {
             let labels = labels.with("watermark", name);
             cache.watermarks.get_or_create(&labels).set(number(pages.bytes(page).0));
         }
@@ -76,6 +79,14 @@ impl DaemonMetrics {
             let counter = cache.moves.get_or_create(&labels);
             counter.inc_by(u64::from(marks.moved == Some(direction)));
         }
+    }
+
+    /// The memory of a zone was taken out.
+    pub(super) fn forget_marks_of(&self, labels: &ZoneLabels) {
+        for name in MARKS {
+            self.cache.watermarks.remove(&labels.with("watermark", name));
+        }
+        self.cache.counted_hit.remove(labels);
     }
 
     /// Another policy decides, or other settings: watermarks may no longer follow anything.

@@ -1,5 +1,7 @@
 //! Every metric with its name, help text and unit.
 
+use std::sync::Mutex;
+
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -41,6 +43,7 @@ impl DaemonMetrics {
             ),
             mode: metric!("mode", "1 for the mode that the daemon is in: observe, on or off"),
             policy: metric!("policy", "1 for the policy that decides"),
+            zones: Mutex::default(),
             slices: metric!("slices", "Slices by state; in mode observe as they would be"),
             empty: metric!("empty_slices", "Slices that are online and wholly free"),
             slice_bytes: metric!("slice_size", "Size of a slice", Gauge::default(), Unit::Bytes),
