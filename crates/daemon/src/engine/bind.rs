@@ -88,7 +88,23 @@ impl DecisionEngine {
                 self.new_zone_state(zone, look, saved.as_ref())?;
             }
         }
+        self.share_limits(look);
         Ok(())
+    }
+
+    /// Memory that was plugged in or taken out changes which part of the tenant's limits each zone
+    /// holds.
+    fn share_limits(&mut self, look: &MachineSnapshot) {
+        let Some(bound) = &self.bound_machine else { return };
+        for zone in &look.zones {
+            let share = share_of(zone, look);
+            let state = self.zone_states.get_mut(&ZoneKey::of(zone));
+            let Some(zone_state) = state.filter(|state| state.share != share) else { continue };
+            if let Ok(fresh) = fresh_policy(&self.settings, bound, share) {
+                zone_state.share = share;
+                zone_state.policy.take_limits(&fresh);
+            }
+        }
     }
 
     fn log_notes(&self, info: &BackendInfo) {
@@ -155,8 +171,7 @@ impl DecisionEngine {
         if look.totals(zone).nr_switchable() == 0 {
             return Ok(());
         }
-        let managed = look.zones.iter().map(|zone| zone.managed_pages).sum::<Pages>();
-        let share = Ratio(zone.managed_pages.share_of(managed));
+        let share = share_of(zone, look);
         let fresh = fresh_policy(&self.settings, bound, share)
             .map_err(|error| BackendError::new(BackendErrorKind::Invalid, error))?;
         let remembered =
@@ -313,6 +328,12 @@ impl DecisionEngine {
             pools: self.takers.books(),
         })
     }
+}
+
+/// The zone's share of all memory.
+fn share_of(zone: &Zone, look: &MachineSnapshot) -> Ratio {
+    let managed = look.zones.iter().map(|zone| zone.managed_pages).sum::<Pages>();
+    Ratio(zone.managed_pages.share_of(managed))
 }
 
 /// A policy that has learned nothing, for a zone with this share of all memory.

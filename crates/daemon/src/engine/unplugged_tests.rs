@@ -27,6 +27,30 @@ fn engine(host: HostFiles) -> DecisionEngine {
     DecisionEngine::new(settings, None, host, Arc::default(), Arc::default())
 }
 
+/// Slices of node 0 that are on.
+fn on(machine: &TestMachine) -> usize {
+    let on = |slice: &&ramslice_types::Slice| {
+        slice.node == NodeId(0) && slice.state == SliceState::Online
+    };
+    machine.sim.snapshot().unwrap().slices.iter().filter(on).count()
+}
+
+#[test]
+fn a_node_that_is_left_alone_holds_all_that_is_to_stay_on() {
+    let machine = two_nodes();
+    let mut engine = engine(host());
+    let now = steps(&mut engine, &machine, 1_000_000, 1);
+    plugged(&machine, false);
+    let now = steps(&mut engine, &machine, now, 60);
+    // 2 GiB are 32 slices.
+    let all = on(&machine);
+    assert!((32..40).contains(&all), "{all} slices");
+    plugged(&machine, true);
+    steps(&mut engine, &machine, now, 60);
+    let half = on(&machine);
+    assert!((16..24).contains(&half), "{half} slices");
+}
+
 #[test]
 fn nothing_piles_up_for_memory_that_was_taken_out() {
     let machine = two_nodes();
