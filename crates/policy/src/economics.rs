@@ -69,6 +69,12 @@ pub enum EconomicsError {
         /// The power state.
         state: String,
     },
+    /// Emptying and waking slices costs nothing.
+    #[error(
+        "by the profile, emptying and waking slices costs nothing: no policy can count time in \
+         how long a slice must stay off until that has paid; fill in another figure"
+    )]
+    NoCost,
     /// Sizes that cannot be.
     #[error(
         "a slice of {slice} with pages of {page}: both must be above 0 and a slice at least a page"
@@ -109,14 +115,16 @@ impl SliceEconomics {
         let instructions = machine.waking.value.map_or(0.0, middle) * slice_gib(slice);
         let waking =
             instructions * machine.cycles_per_instruction.value.map_or(1.0, |value| value.high().0);
+        let (emptying, waking) = (per_cycle * work.emptying, per_cycle * waking);
+        check_cost(emptying + waking)?;
         let refault = machine.refault_cpu.value.map_or(work.moving_page, middle) * per_cycle
             + machine.refault_storage.value.map_or(0.0, middle) * page.0 as f64 / BYTES_PER_GIB;
         Ok(Self {
             saving: WorthPerSecond(saving),
             price_unit: Worth(100.0 * per_cycle),
-            emptying: Worth(per_cycle * work.emptying),
+            emptying: Worth(emptying),
             empty: Worth(per_cycle * work.isolating),
-            waking: Worth(per_cycle * waking),
+            waking: Worth(waking),
             refault: Worth(refault),
             unit_slices: 1,
             worth_unit: WorthUnit::Joule,
@@ -146,12 +154,15 @@ impl SliceEconomics {
         let faults = profile.host_faults.value.ok_or_else(known("what the host's faults cost"))?;
         let wake = profile.wake.value.ok_or_else(known("what a wake costs"))?;
         let per_cycle = middle(cpu) / middle(clock);
+        let (emptying, waking) =
+            (per_cycle * work.emptying, middle(wake) + middle(faults) * slice_gib(slice));
+        check_cost(emptying + waking)?;
         Ok(Self {
             saving: WorthPerSecond(middle(memory) * slice_gib(slice)),
             price_unit: Worth(100.0 * per_cycle),
-            emptying: Worth(per_cycle * work.emptying),
+            emptying: Worth(emptying),
             empty: Worth(per_cycle * work.isolating),
-            waking: Worth(middle(wake) + middle(faults) * slice_gib(slice)),
+            waking: Worth(waking),
             refault: Worth(middle(refault) * page.0 as f64 / BYTES_PER_GIB),
             unit_slices: 1,
             worth_unit: profile.unit,
@@ -200,6 +211,10 @@ impl SliceEconomics {
     pub fn break_even_of_emptying(&self) -> Seconds {
         self.break_even(self.emptying + self.waking)
     }
+}
+
+fn check_cost(cost: f64) -> Result<(), EconomicsError> {
+    if cost > 0.0 { Ok(()) } else { Err(EconomicsError::NoCost) }
 }
 
 /// Cycles of emptying a slice, by the price model.
@@ -325,6 +340,28 @@ pub(crate) mod tests {
         assert!((small - break_even).abs() < 2.0, "{small}");
         let none = SliceEconomics::of_giveback(&profile, Bytes(1024), Bytes(4096));
         assert!(matches!(none, Err(EconomicsError::Size { .. })));
+    }
+
+    #[test]
+    fn a_profile_in_which_switching_costs_nothing_is_refused() {
+        let text = include_str!("../../../profiles/giveback.toml");
+        let zero = |names: &[&str]| {
+            let line = |line: &str| match line.split_once(" = ") {
+                Some((name, figure)) if names.contains(&name) => {
+                    let unit = figure.split_once("unit").unwrap().1;
+                    format!("{name} = {{ value = 0, unit{unit}\n")
+                }
+                _ => format!("{line}\n"),
+            };
+            text.lines().map(line).collect::<String>()
+        };
+        let of = |text: &str| {
+            let profile = GivebackProfile::parse(text, "x.toml").unwrap();
+            SliceEconomics::of_giveback(&profile, Bytes(1 << 30), Bytes(4096))
+        };
+        assert!(of(&zero(&["cpu", "wake"])).is_ok() && of(&zero(&["host_faults", "wake"])).is_ok());
+        let error = of(&zero(&["cpu", "wake", "host_faults"])).unwrap_err().to_string();
+        assert!(error.contains("slices costs nothing"), "{error}");
     }
 
     #[test]
