@@ -1,6 +1,8 @@
 //! Binds machine, settings and saved state together, and decides whether what was learned still
 //! fits.
 
+use std::error::Error;
+
 use ramslice_backend::WhatIfMemory;
 use ramslice_policy::{AnyPolicy, PolicyConfigError, SavedPolicy, SliceEconomics};
 use ramslice_types::{
@@ -42,8 +44,16 @@ impl DecisionEngine {
             self.bound_machine = Some(BoundMachine { info: info.clone(), prices, ..bound });
         } else {
             let economics = self.settings.worth.economics(info.slice_bytes, info.page_bytes);
-            let economics =
-                economics.map_err(|error| BackendError::new(BackendErrorKind::Invalid, error))?;
+            let economics = economics.map_err(invalid)?;
+            // Before anything is taken over: settings that do not fit must not cost what was
+            // learned, because other settings may follow.
+            AnyPolicy::new(
+                &self.settings.policy,
+                economics.as_ref(),
+                info.slice_bytes,
+                info.page_bytes,
+            )
+            .map_err(invalid)?;
             let mut before = None;
             if let Some(saved) = &self.saved {
                 let on = (saved.earned, saved.earned_own);
@@ -172,8 +182,7 @@ impl DecisionEngine {
             return Ok(());
         }
         let share = share_of(zone, look);
-        let fresh = fresh_policy(&self.settings, bound, share)
-            .map_err(|error| BackendError::new(BackendErrorKind::Invalid, error))?;
+        let fresh = fresh_policy(&self.settings, bound, share).map_err(invalid)?;
         let remembered =
             saved.and_then(|saved| Some((saved, saved.zones.iter().find(|zone| zone.key == key)?)));
         let (mut policy, mut baseline, mut woken_by_restart) = (fresh.clone(), None, 0);
@@ -328,6 +337,10 @@ impl DecisionEngine {
             pools: self.takers.books(),
         })
     }
+}
+
+fn invalid(error: impl Into<Box<dyn Error + Send + Sync>>) -> BackendError {
+    BackendError::new(BackendErrorKind::Invalid, error)
 }
 
 /// The zone's share of all memory.

@@ -313,3 +313,25 @@ fn page_faults_are_the_cost_of_accounts_only_where_the_kernel_keeps_any() {
     let (faults, pages) = faults(&*TestMachine::used(20.0).real, "kernel");
     assert_eq!((faults, pages), (600, 1000));
 }
+
+#[test]
+fn settings_that_do_not_fit_cost_nothing_of_what_was_saved() {
+    let machine = TestMachine::used(20.0);
+    let text = "mode = \"on\"\npolicy = \"watermarks\"";
+    let mut engine = engine_of(settings(text), None);
+    let now = steps(&mut engine, &machine, 1_000_000, 50);
+    let saved = engine.persisted_state().unwrap();
+    assert!(saved.zones[0].baseline.unwrap().off > 0);
+    // Narrower than a slice.
+    let narrow = format!("{text}\n[watermarks]\nfree_low_mib = 100\nfree_high_mib = 110");
+    let mut engine = engine_of(settings(&narrow), Some(saved.clone()));
+    let now = Duration::from_secs(now);
+    engine.step(&*machine.real, "simulated", now).unwrap_err();
+    let kept = engine.persisted_state().unwrap();
+    assert_eq!((&kept.zones, kept.earned.elapsed_us), (&saved.zones, saved.earned.elapsed_us));
+    engine.set_settings(settings(text));
+    engine.step(&*machine.real, "simulated", now).unwrap();
+    let again = engine.persisted_state().unwrap();
+    assert_eq!(again.zones[0].baseline, saved.zones[0].baseline);
+    assert!(again.earned.elapsed_us >= saved.earned.elapsed_us, "{again:?}");
+}
