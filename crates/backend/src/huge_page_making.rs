@@ -17,12 +17,15 @@ pub struct HugePageRange {
     pub start: Bytes,
     /// The zone that all of it belongs to.
     pub zone: ZoneKey,
-    /// Slices in it that are online and have to be emptied.
+    /// Slices in it that are online and have to be emptied; those included that pages of the kernel
+    /// kept on when they were last read.
     pub to_empty: Vec<SliceId>,
     /// Expected cost of emptying them.
     pub price: Price,
     /// What keeps a slice of it on, and which.
     pub blocked: Option<(SliceId, Reason)>,
+    /// What blocks it stays, whatever becomes of the kernel's pages.
+    pub blocked_for_good: bool,
     /// A slice of it failed lately, and is left alone by who does not insist.
     pub failed_lately: bool,
 }
@@ -65,6 +68,7 @@ fn range(start: u64, slices: &[&Slice]) -> HugePageRange {
         to_empty: Vec::new(),
         price: Price(0),
         blocked: None,
+        blocked_for_good: false,
         failed_lately: false,
     };
     for slice in slices {
@@ -73,6 +77,7 @@ fn range(start: u64, slices: &[&Slice]) -> HugePageRange {
             SliceState::Online => {}
             _ => {
                 range.blocked = Some((slice.id, Reason::State));
+                range.blocked_for_good = true;
                 continue;
             }
         }
@@ -87,7 +92,11 @@ fn range(start: u64, slices: &[&Slice]) -> HugePageRange {
                 range.to_empty.push(slice.id);
                 range.failed_lately = true;
             }
-            None => range.blocked = Some((slice.id, slice.reason)),
+            None => {
+                range.blocked = Some((slice.id, slice.reason));
+                range.blocked_for_good |= slice.unreclaimable;
+                range.to_empty.push(slice.id);
+            }
         }
     }
     range
@@ -221,5 +230,17 @@ mod tests {
         slices[1].reason = Reason::BootMemory;
         let found = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
         assert_eq!(found[0].blocked, Some((SliceId(1), Reason::BootMemory)));
+        assert!(found[0].blocked_for_good);
+    }
+
+    #[test]
+    fn pages_of_the_kernel_may_go_and_the_range_is_known_whole() {
+        let mut slices: Vec<_> = (0..2).map(|id| slice(id, 64, 10)).collect();
+        slices[1] = Slice { unmovable: true, reason: Reason::Slab, ..slices[1].clone() };
+        let found = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        assert_eq!(found[0].blocked, Some((SliceId(1), Reason::Slab)));
+        assert!(!found[0].blocked_for_good);
+        assert_eq!(found[0].to_empty, [SliceId(0), SliceId(1)]);
+        assert_eq!(cheapest_first(&found).len(), 0);
     }
 }

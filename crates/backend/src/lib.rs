@@ -16,8 +16,10 @@ mod error;
 mod file_systems;
 mod guest_memory;
 mod hotplug;
+mod huge_page_last_resort;
 mod huge_page_making;
 mod huge_pages;
+mod object_caches;
 mod open_backend;
 mod patched;
 mod process_memory;
@@ -38,7 +40,12 @@ pub use guest_memory::{GuestMemory, GuestMemoryUse, ReclaimError};
 #[cfg(any(test, feature = "fake"))]
 pub use hotplug::FakeMachine;
 pub use hotplug::{FrameUse, FrameUses, GuardAction, HotplugBackend, HotplugGuard, WokenBy};
+pub use huge_page_last_resort::{
+    LastResortActions, LastResortReport, ShrinkRound, StayingPages, make_by_shrinking,
+    ranges_kept_by_objects,
+};
 pub use huge_page_making::{HugePageRange, cheapest_first, huge_page_ranges, make_huge_page};
+pub use object_caches::{ObjectCaches, ShrinkStep, SlabPages};
 pub use open_backend::{BackendKind, open_backend};
 pub use patched::{PatchedBackend, uapi};
 pub use process_memory::{MappedFile, ProcessMapping, ProcessMemory, ProcessMemoryError};
