@@ -1,5 +1,8 @@
 //! `ramslice huge`: huge pages for the kernel's pool, from slices that are emptied for them.
 
+mod objects;
+
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::Result;
@@ -13,6 +16,7 @@ use ramslice_types::{
 };
 use serde::Serialize;
 
+use self::objects::{ObjectChoice, ObjectsReport, shrink_and_make};
 use crate::context::{CommandContext, write_json};
 use crate::exit::{ExitStatus, UsageError};
 use crate::interrupt::interruptible;
@@ -31,6 +35,13 @@ them.
 Without an option it says what the pools have and what could be had. A range is emptied whole or \
 not at all: if one of its slices cannot be, the others come back, and the next range is tried. What
 file systems hold until it is written is written.
+
+If that makes fewer pages than asked for, and some range is kept by nothing but objects that the
+kernel can make again (dentries, inodes), its caches of these are shrunk, and such ranges are tried
+again: `--objects keep` leaves them. All programs then look up names and inodes on the disk again,
+once. Page cache of local files stays; that of some network and FUSE file systems goes with the
+inode. With `--cache drop`, all clean page cache goes last, because a file's inode stays while its
+cache does.
 
 Examples:
   ramslice huge                            pools, what could be had, what stands in the way
@@ -59,6 +70,10 @@ pub(crate) struct HugeArgs {
     /// moves it
     #[arg(long, value_name = "CHOICE", default_value = "auto")]
     cache: CacheChoice,
+    /// What becomes of objects that the kernel can make again, if too few pages could be made
+    /// otherwise and nothing else keeps a range
+    #[arg(long, value_name = "CHOICE", default_value = "shrink", requires = "count")]
+    objects: ObjectChoice,
     /// Only report what it would do and cost
     #[arg(long, requires = "count")]
     dry_run: bool,
@@ -109,11 +124,21 @@ struct HugeDocument {
     total: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ranges: Option<Vec<RangeOutcome>>,
+    /// Absent if there are as many pages as asked for without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    objects: Option<ObjectsReport>,
 }
 
 impl HugeDocument {
-    const EMPTY: Self =
-        Self { pools: None, dry_run: None, wanted: None, got: None, total: None, ranges: None };
+    const EMPTY: Self = Self {
+        pools: None,
+        dry_run: None,
+        wanted: None,
+        got: None,
+        total: None,
+        ranges: None,
+        objects: None,
+    };
 }
 
 pub(crate) fn run(
@@ -210,7 +235,7 @@ fn blocked(range: &HugePageRange) -> Option<BlockedRange> {
 
 /// How many ranges are kept by what, the most frequent first.
 fn reasons(blocked: &[BlockedRange]) -> String {
-    let mut counts = std::collections::BTreeMap::new();
+    let mut counts = BTreeMap::new();
     for range in blocked {
         *counts.entry(range.reason.as_str()).or_insert(0) += 1;
     }
@@ -260,41 +285,20 @@ fn get(
 ) -> Result<ExitStatus> {
     let (info, _, snapshot) = backend.view()?;
     let ranges = huge_page_ranges(&info, &snapshot.slices, size);
-    let found = cheapest_first(&ranges);
     let before = pool(backend, size)?.total;
-    let outcomes = if args.dry_run {
-        let enough = found.iter().take(usize::try_from(count)?);
-        enough.map(|range| outcome(range, None)).collect()
+    let (outcomes, objects) = if args.dry_run {
+        dry_run(args, backend, &ranges, count)
     } else {
         let progress = io::stderr().is_terminal() && !context.json();
         interruptible(|interrupt| {
-            let mut outcomes: Vec<RangeOutcome> = Vec::new();
-            let mut got = 0;
-            for range in &found {
-                if got == count || interrupt.requested() {
-                    break;
-                }
-                if progress {
-                    stderr::rewrite(format!("{got} of {count} pages; Ctrl-C stops"));
-                }
-                let refused = make_huge_page(
-                    backend,
-                    size,
-                    range,
-                    args.cache,
-                    &|| interrupt.requested(),
-                    &mut |request| insist(backend, request, interrupt),
-                )?;
-                got += u64::from(refused.is_none());
-                outcomes.push(outcome(range, refused));
-            }
+            let done = make_pages(args, backend, &ranges, (size, count), (interrupt, progress))?;
             if progress {
                 stderr::clear();
             }
-            Ok(outcomes)
+            Ok(done)
         })?
     };
-    let got = outcomes.iter().filter(|range| range.refused.is_none()).count() as u64;
+    let got = nr_made(&outcomes);
     let total = pool(backend, size)?.total;
     if context.json() {
         let body = HugeDocument {
@@ -303,13 +307,103 @@ fn get(
             got: Some(got),
             total: Some(total),
             ranges: Some(outcomes),
+            objects,
             ..HugeDocument::EMPTY
         };
         write_json(out, "huge", body)?;
     } else {
         report(args.dry_run, (size, count), &outcomes, &ranges, (before, total), out)?;
+        if let Some(objects) = objects {
+            objects.write(args.dry_run, out)?;
+        }
     }
     Ok(if got == count { ExitStatus::Ok } else { ExitStatus::Refused })
+}
+
+fn nr_made(outcomes: &[RangeOutcome]) -> u64 {
+    outcomes.iter().filter(|range| range.refused.is_none()).count() as u64
+}
+
+/// Ranges that would become pages, and what else may be done if they are too few.
+fn dry_run(
+    args: &HugeArgs,
+    backend: &dyn Backend,
+    ranges: &[HugePageRange],
+    count: u64,
+) -> (Vec<RangeOutcome>, Option<ObjectsReport>) {
+    let found = cheapest_first(ranges);
+    let enough = found.iter().take(usize::try_from(count).unwrap_or(usize::MAX));
+    let outcomes: Vec<_> = enough.map(|range| outcome(range, None)).collect();
+    let too_few = nr_made(&outcomes) < count;
+    let kept: Vec<_> = ranges.iter().filter(|range| range.blocked.is_some()).collect();
+    let objects = too_few.then(|| ObjectsReport::undone(args.objects, backend, &kept));
+    (outcomes, objects)
+}
+
+/// Makes up to `count` pages: of the ranges that can be emptied, then of those that could be once
+/// caches of the kernel are shrunk.
+fn make_pages(
+    args: &HugeArgs,
+    backend: &dyn Backend,
+    ranges: &[HugePageRange],
+    (size, count): (Bytes, u64),
+    (interrupt, progress): (&SignalInterrupt, bool),
+) -> Result<(Vec<RangeOutcome>, Option<ObjectsReport>)> {
+    let make = |range: &HugePageRange, expected: &mut Price| {
+        make_huge_page(
+            backend,
+            size,
+            range,
+            args.cache,
+            &|| interrupt.requested(),
+            &mut |request| {
+                let outcome = insist(backend, request, interrupt)?;
+                *expected = Price(expected.0.saturating_add(outcome.price_predicted.0));
+                Ok(outcome)
+            },
+        )
+    };
+    let mut outcomes: Vec<RangeOutcome> = Vec::new();
+    let mut got = 0;
+    for range in cheapest_first(ranges) {
+        if got == count || interrupt.requested() {
+            break;
+        }
+        if progress {
+            stderr::rewrite(format!("{got} of {count} pages; Ctrl-C stops"));
+        }
+        let refused = make(range, &mut Price::default())?;
+        got += u64::from(refused.is_none());
+        outcomes.push(outcome(range, refused));
+    }
+    if got == count || interrupt.requested() {
+        return Ok((outcomes, None));
+    }
+    let made = |range: &HugePageRange| {
+        outcomes.iter().any(|one| one.address == range.start && one.refused.is_none())
+    };
+    let left: Vec<_> = ranges.iter().filter(|&range| !made(range)).collect();
+    if args.objects == ObjectChoice::Keep {
+        return Ok((outcomes, Some(ObjectsReport::undone(args.objects, backend, &left))));
+    }
+    // Of ranges that were blocked, the price has an offset in place of what emptying costs
+    let mut prices = BTreeMap::new();
+    let (objects, done) = shrink_and_make(
+        backend,
+        (&left, count - got),
+        (args.cache, progress),
+        &mut |range| make(range, prices.entry(range.start).or_default()),
+        &|| interrupt.requested(),
+    )?;
+    for (address, refused) in done.ranges {
+        outcomes.retain(|one| one.address != address);
+        let range = left.iter().find(|range| range.start == address);
+        outcomes.extend(range.map(|range| RangeOutcome {
+            price_100cycles: prices.get(&address).copied().unwrap_or_default(),
+            ..outcome(range, refused)
+        }));
+    }
+    Ok((outcomes, Some(objects)))
 }
 
 fn outcome(range: &HugePageRange, refused: Option<String>) -> RangeOutcome {
@@ -367,7 +461,7 @@ fn report(
             range.address, range.emptied_slices, range.price_100cycles
         )?;
     }
-    let got = outcomes.iter().filter(|range| range.refused.is_none()).count() as u64;
+    let got = nr_made(outcomes);
     if dry_run {
         writeln!(out, "would make {got} of {count} pages of {size}")?;
     } else {
