@@ -20,6 +20,7 @@ MEMORY, QUICK_MEMORY = "16G", "6G"
 # Set apart at boot for CMA: half of memory, as much as is attainable after most seeds
 RESERVE, QUICK_RESERVE = "8G", "3G"
 SLICE = "64M"
+BEFORE_SHRINKING = "before the kernel's caches were shrunk"
 # Of each arm: its kernel, words of its command line, and what bench_huge.py calls it
 WAYS = {
     OURS: ("plain", f"ramslice={SLICE} ramslice_placement=packed", "ours"),
@@ -46,10 +47,16 @@ def judged(found):
     def wholes(arm):
         return [left["attainable"] for left in found[arm]]
 
+    def by_shrinking(arm):
+        """How many of them came of the last resort."""
+        return [(left["aged"].get("objects") or {}).get("pages_made", 0) for left in found[arm]]
+
     pooled = {arm: sum(parts(arm)) / sum(wholes(arm)) for arm in found}
     new = [
         stats.pooled_entry(name, "pages of 1 GiB granted over attainable", parts(arm), wholes(arm),
-                           beside={other: share for other, share in pooled.items() if other != arm})
+                           beside={other: share for other, share in pooled.items() if other != arm}
+                           | {BEFORE_SHRINKING:
+                              (sum(parts(arm)) - sum(by_shrinking(arm))) / sum(wholes(arm))})
         for name, arm in (("granted", OURS), ("granted-anywhere", ANYWHERE))
     ]
     for name, moment in (("page-aged", "aged"), ("page-fresh", "fresh")):

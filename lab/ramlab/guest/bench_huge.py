@@ -101,11 +101,13 @@ def attainable():
 
 
 def ask(arm, nr):
-    """Pages that were granted of so many, the ticks it took, tries, and why ranges were refused."""
+    """Pages that were granted of so many, the ticks it took, tries, why ranges were refused, and
+    what shrinking the kernel's caches brought, if ours came to that.
+    """
     size = hugetlb_pool.GIGANTIC
     began = time.monotonic_ns()
     granted = tries = 0
-    refused = []
+    refused, objects = [], None
     if arm == "ours":
         done = subprocess.run([PROGRAM, "huge", "--json", "--size", "1G", "--count", str(nr)],
                               capture_output=True, text=True)
@@ -115,6 +117,7 @@ def ask(arm, nr):
         found = json.loads(done.stdout)
         granted = found["got"]
         refused = [one["refused"] for one in found["ranges"] if "refused" in one]
+        objects = found.get("objects")
     while granted < nr and tries < (TRIES if arm == "tries" else arm != "ours"):
         tries += 1
         if arm == "tries":
@@ -123,7 +126,7 @@ def ask(arm, nr):
             dev.write("/proc/sys/vm/compact_memory", 1)
         granted = hugetlb_pool.resize(nr, size)
     return {"granted": granted, "ticks": time.monotonic_ns() - began, "tries": tries,
-            "refused": refused}
+            "refused": refused, "objects": objects}
 
 
 def give_back():

@@ -40,10 +40,10 @@ Node 0, zone  Movable
 """
 
 
-def left(granted, attainable=10, ticks=1000, fresh=500):
+def left(granted, attainable=10, ticks=1000, fresh=500, objects=None):
     return {
         "attainable": attainable,
-        "aged": {"granted": granted, "ticks": ticks, "tries": 1},
+        "aged": {"granted": granted, "ticks": ticks, "tries": 1, "objects": objects},
         "fresh": {"granted": 1 if fresh else 0, "ticks": fresh, "tries": 1},
     }
 
@@ -74,6 +74,13 @@ def test_pages_are_pooled_over_boots_not_averaged():
     assert entry["value"] == pytest.approx(11 / 12)
     assert entry["ci95"] == [pytest.approx(0.5), pytest.approx(1)]
     assert entry["beside"]["stock"] == pytest.approx(19 / 20)
+
+
+def test_what_shrinking_caches_brought_is_told_apart():
+    boots = [left(10, 10), left(9, 10, objects={"pages_made": 2})]
+    entry = judged(ours=boots)["granted"]
+    assert entry["value"] == pytest.approx(19 / 20)
+    assert entry["beside"][huge.BEFORE_SHRINKING] == pytest.approx(17 / 20)
 
 
 def test_a_page_costs_what_was_done_for_all_that_were_granted():
