@@ -16,6 +16,8 @@ from ramlab.guest.harness import PAGE
 from ramlab.pytest_vm import vm
 
 MADV_SOFT_OFFLINE = 101
+# Python has no name for it
+EHWPOISON = 133
 
 
 @vm(mem="2G", append="ramslice=16M ramslice_cold=0")
@@ -28,18 +30,17 @@ class Poisoned(ColdTest):
             self.assert_cold(memory)
             pfn = memory.pfns()[7]
             memory.map.madvise(MADV_SOFT_OFFLINE, 7 * PAGE, PAGE)
+            self.addCleanup(dev.write, "/sys/kernel/debug/hwpoison/unpoison-pfn", pfn)
             self.assertIsNone(memory.wrong_at())
         with self.assertRaises(OSError) as caught:
             cold.resize(0)
-        self.assertEqual(caught.exception.errno, errno.EHWPOISON)
+        self.assertEqual(caught.exception.errno, EHWPOISON)
         self.assertEqual(cold.size_mib(), 512)
         self.assertEqual(harness.meminfo()["MemTotal"], self.total)
         # The others can go
         cold.resize(128)
         self.assertEqual(cold.size_mib(), 128)
         self.assertEqual(harness.meminfo()["MemTotal"], self.total)
-        dev.write("/sys/kernel/debug/hwpoison/unpoison-pfn", pfn)
-        cold.resize(0)
 
 
 INJECT = Path("/sys/kernel/debug/notifier-error-inject/memory/actions")
