@@ -431,25 +431,28 @@ static enum ramslice_reason ramslice_make(struct ramslice_buffer *b,
 static enum ramslice_reason ramslice_begin_making(void)
 {
 	unsigned long until = jiffies + INTERRUPT_TIME;
-	struct ramslice_zone *rz;
-	unsigned int i;
+	enum ramslice_reason reason;
 	int err;
 
+	atomic_inc(&ramslice_nr_interrupting);
 	for (;;) {
 		err = ramslice_begin_emptying();
-		if (!err)
-			return RAMSLICE_REASON_NONE;
-		if (err != -EBUSY || fatal_signal_pending(current))
-			return RAMSLICE_REASON_SIGNAL;
-		if (ramslice_inhibited() || time_after(jiffies, until))
-			return RAMSLICE_REASON_PRESSURE;
-		/* Cleared as each slice is begun */
-		down_read(&ramslice_table_sem);
-		for (i = 0; (rz = ramslice_zone_by_index(i)); i++)
-			WRITE_ONCE(rz->pressure, true);
-		up_read(&ramslice_table_sem);
+		if (!err) {
+			reason = RAMSLICE_REASON_NONE;
+			break;
+		}
+		if (err != -EBUSY || fatal_signal_pending(current)) {
+			reason = RAMSLICE_REASON_SIGNAL;
+			break;
+		}
+		if (ramslice_inhibited() || time_after(jiffies, until)) {
+			reason = RAMSLICE_REASON_PRESSURE;
+			break;
+		}
 		schedule_timeout_killable(1);
 	}
+	atomic_dec(&ramslice_nr_interrupting);
+	return reason;
 }
 
 static bool ramslice_contig_valid(const struct ramslice_contig *want)

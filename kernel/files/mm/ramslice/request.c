@@ -22,8 +22,8 @@ struct task_struct *ramslice_requester;
 /* Bit 0: a request that empties slices is under way. */
 static unsigned long ramslice_busy;
 
-/* Tasks that wait in ramslice_interrupt_request() for it to end. */
-static atomic_t ramslice_nr_interrupting;
+/* Tasks that wait for it to end: for hotplug, sleep, and buffers. */
+atomic_t ramslice_nr_interrupting;
 
 static enum ramslice_cache ramslice_cache_of(u32 flags)
 {

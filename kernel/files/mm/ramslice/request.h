@@ -154,6 +154,8 @@ struct ramslice_outcome {
 	struct ramslice_work work;
 };
 
+extern atomic_t ramslice_nr_interrupting;
+
 void ramslice_decode_request(const struct ramslice_request *req,
 			     struct ramslice_params *params);
 void ramslice_encode_outcome(const struct ramslice_outcome *outcome,
