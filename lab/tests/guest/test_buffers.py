@@ -6,14 +6,12 @@ import errno
 import os
 import signal
 import struct
-import threading
-from pathlib import Path
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.dma_heap import Buffer, books, listed, physical
 from ramlab.guest.harness import MIB, PAGE, Child, Memory, check_contents
-from ramlab.guest.pinned_memory import Group, pin_each, setting
+from ramlab.guest.pinned_memory import Group, pin_each
 from ramlab.guest.workload import Load
 from ramlab.pytest_vm import vm
 
@@ -151,27 +149,6 @@ class Buffers(harness.RamsliceTest):
             self.refused(8 * SIZE)
             check_contents(memory, 3)
         self.assertEqual(harness.vmstat()["oom_kill"], before)
-
-    def test_one_that_is_being_made_gives_up_for_suspend(self):
-        """Suspend waits a second for who empties slices, and is refused after that."""
-        power, outcome = Path("/sys/power"), []
-        delay = Path("/sys/module/suspend/parameters/pm_test_delay")
-        with (
-            Memory(1800) as memory,
-            setting(power / "pm_test", "freezer"),
-            setting(delay, 1),
-            # A slice takes longer than the suspend
-            setting(dev.debugfs() / "pause_us", 50_000),
-        ):
-            memory.touch(7)
-            worker = threading.Thread(target=lambda: outcome.append(self.refused(8 * SIZE)))
-            worker.start()
-            begun = harness.until(lambda: harness.ids(self.device, dev.EMPTYING))
-            dev.write(power / "state", "freeze")
-            worker.join()
-            self.assertTrue(begun)
-            self.assertEqual(outcome, ["pressure"])
-            check_contents(memory, 7)
 
     def test_a_process_that_is_killed_gives_its_buffer_back(self):
         child = Child(hold, SIZE)
