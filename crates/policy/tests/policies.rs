@@ -152,7 +152,10 @@ fn nothing_goes_off_while_much_memory_is_taken() {
     }
     // Due, and waits, but not for more than a period
     let waits = step(&mut policy, 10, &look_empty(7000, 2));
-    assert_eq!((waits.requests, waits.why), (vec![], DecisionReason::Growing { pages: Pages(600) }));
+    assert_eq!(
+        (waits.requests, waits.why),
+        (vec![], DecisionReason::Growing { pages: Pages(600) })
+    );
     assert_eq!(step(&mut policy, 19, &look_empty(7600, 1)).requests, []);
     assert_eq!(step(&mut policy, 20, &look_empty(8192, 0)).requests[0].op, RequestOp::Compact);
     // A slice's worth is not much

@@ -49,7 +49,10 @@ impl DecisionEngine {
                 }
                 Err(error) => {
                     warn!(%error, "tasks waited for memory, and a slice could not be woken");
-                    break;
+                    // One that its driver cannot wake is no reason to leave the others off.
+                    if request.op == RequestOp::OnlineAll {
+                        break;
+                    }
                 }
             }
         }

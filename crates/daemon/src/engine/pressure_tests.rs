@@ -78,6 +78,20 @@ fn cache_that_would_be_gone_counts_as_free_in_mode_observe_when_tasks_wait() {
 }
 
 #[test]
+fn a_slice_that_does_not_wake_keeps_no_other_off() {
+    let machine = TestMachine::used(20.0);
+    let mut engine = engine("on", None);
+    let now = steps(&mut engine, &machine, 1_000_000, 50);
+    let off = machine.off();
+    assert!(off > 3, "{off}");
+    machine.dead.lock().unwrap().extend(engine.offline_slices.last());
+    engine.next_wake_count = 2;
+    machine.run_short();
+    engine.pressure(Some(machine.seen_by(&engine)), Duration::from_secs(now));
+    assert_eq!(machine.off(), off - 2);
+}
+
+#[test]
 fn requests_that_wake_for_want_of_memory_count_like_others() {
     let machine = TestMachine::used(20.0);
     let mut engine = engine("on", None);

@@ -9,8 +9,8 @@ use ramslice_backend::WhatIfBackend;
 use ramslice_sim::{MemoryChange, OwnerClass, OwnerId, SimBackend, SimConfig};
 use ramslice_types::{
     Backend, BackendError, BackendErrorKind, BackendInfo, BufferBooks, Bytes, ContentsDetail,
-    HugePagePool, NodeId, Price, PriceParameter, Reason, Request, RequestOutcome, SliceContents,
-    SliceId, SliceSnapshot, SliceState, Zone,
+    HugePagePool, NodeId, Price, PriceParameter, Reason, Request, RequestOp, RequestOutcome,
+    SliceContents, SliceId, SliceSnapshot, SliceState, Zone,
 };
 
 use super::DecisionEngine;
@@ -37,6 +37,8 @@ pub(super) struct SimulatedMachine {
     pub(super) sim: SimBackend,
     pub(super) looks_fail: Mutex<Option<&'static str>>,
     pub(super) requests_fail: Mutex<bool>,
+    /// Slices that the power driver cannot wake.
+    pub(super) dead: Mutex<BTreeSet<SliceId>>,
     pub(super) requests: Mutex<Vec<Request>>,
     /// When each of them came.
     pub(super) times: Mutex<Vec<Instant>>,
@@ -99,6 +101,7 @@ impl SimulatedMachine {
             sim: SimBackend::new(config).unwrap(),
             looks_fail: Mutex::new(None),
             requests_fail: Mutex::new(false),
+            dead: Mutex::default(),
             requests: Mutex::default(),
             times: Mutex::default(),
             held: Mutex::default(),
@@ -203,6 +206,11 @@ impl Backend for SimulatedMachine {
         }
         if *self.requests_fail.lock().unwrap() {
             return Err(BackendError::new(BackendErrorKind::Busy, "another request is running"));
+        }
+        if let RequestOp::Online(id) = request.op
+            && self.dead.lock().unwrap().contains(&id)
+        {
+            return Err(BackendError::new(BackendErrorKind::Failed, "the driver failed"));
         }
         let mut outcome = self.sim.request(request)?;
         let dearer = *self.dearer.lock().unwrap();
