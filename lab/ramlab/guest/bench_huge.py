@@ -9,7 +9,7 @@ placement_workload.py, as large as the machine, whose peaks leave the kernel's p
 was room. A quarter of it stays. Then as many pages are asked for as memory that is free or holds
 cache would make, but for ranges that boot's own pages or holes keep. ARM says how:
 
-  ours      ramslice huge, on a kernel with ramslice
+  ours      ramslice huge --objects shrink, on a kernel with ramslice
   stock     nr_hugepages, on a kernel without
   tries     the same after drop_caches and compact_memory, ten times
   defrag    the same with vm.defrag_mode from boot, on a kernel that has it
@@ -109,8 +109,8 @@ def ask(arm, nr):
     granted = tries = 0
     refused, objects = [], None
     if arm == "ours":
-        done = subprocess.run([PROGRAM, "huge", "--json", "--size", "1G", "--count", str(nr)],
-                              capture_output=True, text=True)
+        done = subprocess.run([PROGRAM, "huge", "--json", "--size", "1G", "--count", str(nr),
+                               "--objects", "shrink"], capture_output=True, text=True)
         # 1: fewer than asked for
         if done.returncode not in (0, 1):
             raise RuntimeError(f"ramslice huge: status {done.returncode}: {done.stderr}")

@@ -36,17 +36,18 @@ Without an option it says what the pools have and what could be had. A range is 
 not at all: if one of its slices cannot be, the others come back, and the next range is tried. What
 file systems hold until it is written is written.
 
-If that makes fewer pages than asked for, and some range is kept by nothing but objects that the
-kernel can make again (dentries, inodes), its caches of these are shrunk, and such ranges are tried
-again: `--objects keep` leaves them. All programs then look up names and inodes on the disk again,
-once. Page cache of local files stays; that of some network and FUSE file systems goes with the
-inode. With `--cache drop`, all clean page cache goes last, because a file's inode stays while its
-cache does.
+If that makes fewer pages than asked for, it says how many ranges are kept by nothing but objects \
+that the kernel can often make again (dentries, inodes). With `--objects shrink`, where there is \
+such a range, all caches of these are shrunk, and the range is tried again. All programs then look \
+up names and inodes on the disk again, once. Page cache of local files stays; that of some network \
+and FUSE file systems goes with the inode. With `--cache drop`, all clean page cache goes last, \
+because a file's inode stays while its cache does.
 
 Examples:
   ramslice huge                            pools, what could be had, what stands in the way
   ramslice huge --size 1G --count 4        four pages more in the pool
   ramslice huge --size 1G --count 4 --dry-run
+  ramslice huge --size 1G --count 4 --objects shrink
   ramslice huge --size 1G --give-back 2    two less, of those that are not in use
 
 The exit status is 0 if the pool has all the pages that were asked for, and 1 if it has fewer.";
@@ -71,8 +72,8 @@ pub(crate) struct HugeArgs {
     #[arg(long, value_name = "CHOICE", default_value = "auto")]
     cache: CacheChoice,
     /// What becomes of objects that the kernel can make again, if too few pages could be made
-    /// otherwise and nothing else keeps a range
-    #[arg(long, value_name = "CHOICE", default_value = "shrink", requires = "count")]
+    /// otherwise and nothing else keeps a range: keep leaves them, shrink drops all that it can
+    #[arg(long, value_name = "CHOICE", default_value = "keep", requires = "count")]
     objects: ObjectChoice,
     /// Only report what it would do and cost
     #[arg(long, requires = "count")]
