@@ -4,6 +4,7 @@
 
 Usage: ramlab bench [SUITE...] [--only PART...] [--quick] [--jobs N] [--seed N] [--resume]
        ramlab bench --list | --check [SUITE...]
+       ramlab bench --entry NAME
 
 Without a suite, all of them run. Each writes out/bench/SUITE.json; runs that are not --quick keep
 their figures in results/bench-SUITE.json, too. With --resume, boots that ended well before an
@@ -12,13 +13,18 @@ interruption are not repeated, unless the kernel, our programs or scripts have c
 --check prints every kept figure that misses its target or is stale. Its status is 0 if there is
 none; 1 if one is stale, unmeasured, or missed without a cause that a kept measurement backs; 3 if
 only explained misses remain.
+
+--entry prints one figure with the command that repeats it, and what it depends on: which of that
+has changed since.
 """
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
+import textwrap
 
 from ramlab import provenance
 from ramlab.bench import (
@@ -30,6 +36,7 @@ from ramlab.bench import (
     huge,
     machines,
     placement,
+    provenance_page,
     sizes,
     slices,
 )
@@ -49,6 +56,9 @@ def arguments():
         "--check",
         action="store_true",
         help="compare what was measured with the targets; run nothing",
+    )
+    parser.add_argument(
+        "--entry", metavar="NAME", help="show one figure: its command, and what it depends on"
     )
     parser.add_argument(
         "--only", action="append", default=[], metavar="PART", help="a part of a suite; repeat"
@@ -74,6 +84,13 @@ def arguments():
     return args
 
 
+def _first_sentence(label, text):
+    """The text up to its first full stop or blank line, wrapped behind a label."""
+    sentence = re.split(r"(?<=\.)\s|\n\s*\n", text.strip(), maxsplit=1)[0]
+    return textwrap.fill(label + " ".join(sentence.split()), 100,
+                         subsequent_indent=" " * len(label))
+
+
 def main():
     # A reader that takes only the beginning (head) causes no traceback.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -86,9 +103,12 @@ def main():
     chosen = args.suites or list(SUITES)
     if args.list:
         for name in chosen:
-            print(f"{name}: {SUITES[name].__doc__.splitlines()[0]}")
+            print(_first_sentence(f"{name}: ", SUITES[name].__doc__))
             for part, function in SUITES[name].PARTS.items():
-                print(f"  {part:<10} {function.__doc__.splitlines()[0]}")
+                print(_first_sentence(f"  {part:<10} ", function.__doc__))
+        return 0
+    if args.entry:
+        print(provenance_page.describe(args.entry))
         return 0
     if not args.check:
         for name in chosen:

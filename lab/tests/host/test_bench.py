@@ -13,11 +13,64 @@ from pathlib import Path
 from unittest import mock
 
 from ramlab import provenance
-from ramlab.bench import energy, entries, flame, governor, machines, slices, stats
+from ramlab.bench import (
+    command,
+    energy,
+    entries,
+    flame,
+    governor,
+    machines,
+    provenance_page,
+    slices,
+    stats,
+)
 
 ENTRY = {"name": "x", "value": 0.6, "ci95": [0.59, 0.61], "n": 10, "source": "run",
          "depends": {"kernel/files/mm": "now"}, "equivalence": {"margin": 0.01, "p": 0.01}}
 GOAL = {"what": "x", "most": 0.7, "need_n": 10}
+
+
+class OneFigure(unittest.TestCase):
+    def show(self, name, kept, changed=()):
+        """The page of an entry of a made-up suite with these kept figures."""
+        def loaded(_, **which):
+            return {e["name"]: e for e in kept} if which.get("kept") else {}
+
+        goals = {"slices": {"x-1": GOAL, "x-2": GOAL}}
+        with mock.patch.object(entries, "targets", return_value=goals), \
+                mock.patch.object(entries, "load", side_effect=loaded), \
+                mock.patch.object(provenance, "changed", return_value=list(changed)):
+            return provenance_page.describe(name)
+
+    def test_it_is_shown_with_its_command_and_what_changed_below_it(self):
+        depends = {"kernel/files/mm": "0123456789abcdef", "package gcc-12": "12.2.0-14+deb12u1"}
+        entry = ENTRY | {"name": "x-1", "depends": depends, "seed": 7,
+                         "command": "lab/bench slices --only loops"}
+        page = self.show("x-1", [entry], ["kernel/files/mm"])
+        self.assertIn("ramlab bench slices --only loops --seed 7\n", page)
+        self.assertRegex(page, r"kernel/files/mm +changed +0123456789ab\n")
+        self.assertRegex(page, r"package gcc-12 +12\.2\.0-14\+deb12u1$")
+
+    def test_a_figure_without_provenance_says_so(self):
+        page = self.show("x-1", [ENTRY | {"name": "x-1", "depends": None, "ci95": None}])
+        self.assertIn("counts as stale", page)
+        self.assertIn("one run", page)
+
+    def test_a_figure_that_was_never_measured_names_its_suite(self):
+        self.assertIn("measure it  ramlab bench slices", self.show("x-2", []))
+
+    def test_a_name_that_is_wrong_brings_those_that_are_close(self):
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), self.assertRaises(SystemExit) as end:
+            self.show("x-3", [])
+        self.assertEqual(end.exception.code, 2)
+        self.assertIn("no figure x-3: close are x-", said.getvalue())
+
+    def test_every_part_is_listed_by_a_whole_sentence(self):
+        for suite in command.SUITES.values():
+            for part, function in suite.PARTS.items():
+                line = command._first_sentence(f"  {part} ", function.__doc__)
+                self.assertTrue(line.endswith("."), line)
 
 
 class Statistics(unittest.TestCase):
