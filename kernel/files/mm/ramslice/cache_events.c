@@ -24,7 +24,7 @@ void __ramslice_cache_read(const struct kiocb *iocb,
 			   const struct folio_batch *fbatch,
 			   pgoff_t last_index)
 {
-	const struct folio *last = fbatch->folios[fbatch->nr - 1];
+	struct folio *last = fbatch->folios[fbatch->nr - 1];
 	pgoff_t end = min(last_index, folio_next_index(last));
 	unsigned int i;
 

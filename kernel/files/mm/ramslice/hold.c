@@ -86,4 +86,3 @@ void ramslice_unhold(u32 id)
 	ramslice_set_held(s, false);
 	schedule_work(&ramslice_watermark_work);
 }
-
