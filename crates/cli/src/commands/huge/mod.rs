@@ -380,10 +380,10 @@ fn make_pages(
     if got == count || interrupt.requested() {
         return Ok((outcomes, None));
     }
-    let made = |range: &HugePageRange| {
+    let became_page = |range: &HugePageRange| {
         outcomes.iter().any(|one| one.address == range.start && one.refused.is_none())
     };
-    let left: Vec<_> = ranges.iter().filter(|&range| !made(range)).collect();
+    let left: Vec<_> = ranges.iter().filter(|&range| !became_page(range)).collect();
     if args.objects == ObjectChoice::Keep {
         return Ok((outcomes, Some(ObjectsReport::undone(args.objects, backend, &left))));
     }
