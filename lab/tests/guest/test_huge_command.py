@@ -128,6 +128,7 @@ class Huge(harness.RamsliceTest):
             (("--size", "3M", "--count", 1), "this kernel has huge pages of"),
             (("--size", "1G", "--give-back", 3), "are not in use"),
             (("--count", 1), "--size"),
+            (("--size", "1G", "--objects", "shrink"), "--count"),
         ):
             done = subprocess.run([PROGRAM, "huge", *map(str, words)], capture_output=True,
                                   text=True)
