@@ -21,6 +21,7 @@ mod huge_page_making;
 mod huge_pages;
 mod object_caches;
 mod open_backend;
+mod page_owner_fault;
 mod patched;
 mod process_memory;
 mod readers;
@@ -47,6 +48,7 @@ pub use huge_page_last_resort::{
 pub use huge_page_making::{HugePageRange, cheapest_first, huge_page_ranges, make_huge_page};
 pub use object_caches::{ObjectCaches, ShrinkStep, SlabPages};
 pub use open_backend::{BackendKind, open_backend};
+pub use page_owner_fault::page_owner_danger;
 pub use patched::{PatchedBackend, uapi};
 pub use process_memory::{MappedFile, ProcessMapping, ProcessMemory, ProcessMemoryError};
 pub use readers::{

@@ -6,9 +6,9 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, BackendInfo, BufferBooks, Bytes, CacheLookups, ContentsDetail,
-    HugePagePool, Price, PriceParameter, Request, RequestOp, RequestOutcome, Segment, Slice,
-    SliceContents, SliceId, SliceSnapshot, WorkCounters, Zone,
+    Backend, BackendError, BackendErrorKind, BackendInfo, BufferBooks, Bytes, CacheLookups,
+    ContentsDetail, HugePagePool, Price, PriceParameter, Request, RequestOp, RequestOutcome,
+    Segment, Slice, SliceContents, SliceId, SliceSnapshot, WorkCounters, Zone,
 };
 use rustix::io::Errno;
 use tracing::debug;
@@ -17,6 +17,7 @@ use crate::buffers::read_buffer_books;
 use crate::cold_memory;
 use crate::error::{FileAccess, KernelError};
 use crate::huge_pages::HugePagePools;
+use crate::page_owner_fault::page_owner_danger;
 use crate::patched::contents;
 use crate::patched::convert;
 use crate::patched::device::RamsliceDevice;
@@ -283,7 +284,13 @@ impl Backend for PatchedBackend {
     }
 
     fn resize_huge_page_pool(&self, page: Bytes, pages: u64) -> Result<u64, BackendError> {
-        Ok(HugePagePools::in_folder(&self.paths.huge_pages).resize(page, pages)?)
+        let pools = HugePagePools::in_folder(&self.paths.huge_pages);
+        if let Some(danger) = page_owner_danger(page)
+            && pools.pool(page)?.total < pages
+        {
+            return Err(BackendError::new(BackendErrorKind::Failed, danger));
+        }
+        Ok(pools.resize(page, pages)?)
     }
 
     fn buffer_books(&self) -> Result<Option<BufferBooks>, BackendError> {

@@ -8,7 +8,8 @@ use std::io::{self, IsTerminal, Write};
 use anyhow::Result;
 use ramslice_backend::sys::SignalInterrupt;
 use ramslice_backend::{
-    HugePageRange, cheapest_first, huge_page_ranges, make_huge_page, write_out_file_systems,
+    HugePageRange, cheapest_first, huge_page_ranges, make_huge_page, page_owner_danger,
+    write_out_file_systems,
 };
 use ramslice_types::{
     Backend, BackendError, Bytes, CacheChoice, HugePagePool, Price, Reason, Request, RequestOp,
@@ -284,6 +285,9 @@ fn get(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
+    if let Some(danger) = page_owner_danger(size) {
+        return Err(UsageError(danger).into());
+    }
     let (info, _, snapshot) = backend.view()?;
     let ranges = huge_page_ranges(&info, &snapshot.slices, size);
     let before = pool(backend, size)?.total;
