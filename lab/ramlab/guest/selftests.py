@@ -8,6 +8,7 @@ report, without what differs from run to run.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -23,9 +24,12 @@ from ramlab.guest import ramslice_dev as rs
 
 SKIP = 4
 TAP = re.compile(
-    r"^\s*(?P<not>not )?ok\s+(\d+\s*)?(-\s*)?(?P<name>.*?)\s*(#\s*(?P<why>SKIP|XFAIL|TODO)\b.*)?$",
+    r"^\s*(?P<not>not )?ok\s+(\d+\s*)?(-\s*)?(?P<name>.*?)\s*"
+    r"(#\s*(?P<why>SKIP|XFAIL|TODO)\b\s*(?P<reason>.*))?$",
     re.I,
 )
+# All of a test left out
+NO_PLAN = re.compile(r"^1\.\.0\s*#\s*SKIP\s+(?P<why>.*)", re.I)
 # Tests with a format of their own: uffd-unit-tests, and mem-on-off-test.sh when it leaves something
 # out
 TESTING = re.compile(r"^Testing (?P<name>.*)\.\.\. (?P<result>done|skipped|failed)")
@@ -46,12 +50,37 @@ def report(output):
     for line in output.splitlines():
         if match := TAP.match(line):
             verdict = "not ok" if match["not"] else (match["why"] or "ok").lower()
-            lines.append(f"{verdict}: {without_chance(match['name'])}")
+            # Some name what they skip in place of the reason
+            lines.append(f"{verdict}: {without_chance(match['name'] or match['reason'] or '')}")
+        elif match := NO_PLAN.match(line):
+            lines.append(f"skip: {without_chance(match['why'])}")
         elif match := TESTING.match(line):
             lines.append(f"{match['result']}: {without_chance(match['name'])}")
         elif match := LEFT_OUT.match(line):
             lines.append(f"skip: {match['why']}")
     return lines
+
+
+def last_line(output):
+    """What a test said last: why it left everything out, for one that did."""
+    lines = output.split("\n")
+    return without_chance(next((line.strip() for line in reversed(lines) if line.strip()), ""))
+
+
+@contextlib.contextmanager
+def mounted_for(name):
+    """Control groups with huge pages in memory.current, for the one test of it; in others that
+    would change what they count.
+    """
+    if name != "test_hugetlb_memcg":
+        yield
+        return
+    remount = ["mount", "-t", "cgroup2", "none", "/sys/fs/cgroup", "-o"]
+    subprocess.run([*remount, "remount,memory_hugetlb_accounting"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*remount, "remount"], check=True)
 
 
 def huge_pages(number):
@@ -62,13 +91,33 @@ def huge_pages(number):
     return int(rs.read(path))
 
 
+def with_disk_as_root(command, disk):
+    """The command with the disk as its root directory, in mounts of its own.
+
+    test_kmem counts dentries of names in / that are not there; the guest's own root, which is the
+    host's, keeps none of those.
+    """
+    script = """
+        disk=$1; shift
+        for name in bin dev etc lib lib64 proc sys usr; do
+            mkdir -p "$disk/$name" && mount --rbind "/$name" "$disk/$name" || exit 1
+        done
+        exec chroot "$disk" "$@"
+    """
+    return ["unshare", "--mount", "sh", "-c", script, "sh", str(disk), *command]
+
+
 def run(test, folder):
     """Runs one test; its status, report, and output."""
     where = folder / "mm"
     command = test["command"]
-    if "/" in command[0] and not command[0].startswith("./"):
+    if test["name"] == "test_kmem":
+        command = with_disk_as_root([f"/{folder.name}/{command[0]}"], folder.parent)
+    elif "/" in command[0] and not command[0].startswith("./"):
         inner, name = command[0].split("/")
         where, command = folder / inner, [f"./{name}", *command[1:]]
+    # As kselftest's runner does: otherwise children print again what the test has buffered
+    command = ["stdbuf", "--output=L", *command]
     began = time.monotonic()
     process = subprocess.Popen(command, cwd=where, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, start_new_session=True)
@@ -83,6 +132,7 @@ def run(test, folder):
     return {
         "status": status,
         "report": report(text),
+        "last_line": last_line(text),
         "seconds": round(time.monotonic() - began, 1),
     }, text
 
@@ -146,7 +196,8 @@ def main():
         if off:
             off.before(test["name"])
         got = huge_pages(test["huge"])
-        result, text = run(test, folder)
+        with mounted_for(test["name"]):
+            result, text = run(test, folder)
         results[test["name"]] = result
         if got != test["huge"]:
             problems.append(f"{test['name']}: {got} of {test['huge']} huge pages")

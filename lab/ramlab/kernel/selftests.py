@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs the kernel's own tests of mm and memory hotplug on unpatched and patched kernels.
+"""Runs the kernel's own tests of mm, memory hotplug, DAMON and control groups (memory) on
+unpatched and patched kernels.
 
-Usage: ramlab selftests [--all] [NAME...]
+Usage: ramlab selftests [--all] [--jobs N] [--resume] [NAME...]
 
 Each kernel of the same source and configuration runs the tests of lab/ramlab/kernel/selftests.list,
 the patched one a second time with most of its free memory switched off. With --all, the longer
 tests run too, and the unpatched kernel runs everything twice: what differs there is flaky, and
-named. Any other difference, in a test's status or in one verdict of its report, fails;
-results/selftests.json keeps how each test ended. Tests are built once, from the kernel's source,
-into the cache. Outputs: out/selftests.
+named. Any other difference, in a test's status or in one verdict of its report, fails. NAME is a
+test or a folder (mm, memory-hotplug, damon, cgroup). With --all, results/selftests.json keeps how
+each test of a folder ended. Tests are built once, from the kernel's source, into the cache.
+Outputs: out/selftests. --resume takes the runs there that came to their end, with the same kernel
+and memory, and with tests of these names, and does the others.
 RAMSLICE_IMAGE_STOCK and RAMSLICE_IMAGE_PLAIN name other images than those that the checkout makes.
 """
 
@@ -34,11 +37,16 @@ from ramlab.kernel.source import Source
 
 LIST = ROOT / "lab/ramlab/kernel/selftests.list"
 RESULT = ROOT / "results/selftests.json"
-FORMAT = 1  # raised when build() changes
+FORMAT = 2  # raised when build() changes
 LIBRARIES = ["libcap-dev", "liburing-dev", "libnuma-dev"]
 FOLDER = Path("tools/testing/selftests")
+# The folders of tests, and those whose headers or scripts they need
+FOLDERS = ("mm", "memory-hotplug", "damon", "cgroup")
+NEEDED = ("x86", "kselftest", "clone3", "pidfd")
 # name -> (flavour, with slices off)
 RUNS = {"stock": ("stock", False), "patched": ("plain", False), "slices off": ("plain", True)}
+# The unpatched kernel once more, to see what differs without us
+AGAIN = "stock again"
 
 
 def read_list():
@@ -60,6 +68,28 @@ def read_list():
     return tests, out
 
 
+def place(test):
+    """(folder, file) of what a test's command starts."""
+    for word in test["command"]:
+        if word.startswith("./"):
+            return "mm", word[2:]
+        if "/" in word:
+            return tuple(word.split("/", 1))
+    die(f"{LIST}: {test['name']} runs nothing of ours")
+
+
+def chosen(tests, names, everything):
+    """The tests that names pick: themselves, or by their folder; without names, of all folders.
+
+    Of a folder they are the quick ones, or everything.
+    """
+    if unknown := set(names) - {test["name"] for test in tests} - set(FOLDERS):
+        die(f"no such test: {', '.join(sorted(unknown))}")
+    folders = set(names or FOLDERS)
+    return [test for test in tests if test["name"] in names or
+            place(test)[0] in folders and (everything or test["set"] == "quick")]
+
+
 # --- build ---
 
 
@@ -76,20 +106,10 @@ def build(tests):
                     with locked("kernel"):
                         source.extract()
                 compile_tests(source.pristine, store)
-    missing = [test["name"] for test in tests if not program(store, test).exists()]
+    missing = [test["name"] for test in tests if not store.joinpath(*place(test)).exists()]
     if missing:
         die(f"these did not build: {', '.join(missing)}; see {CACHE / 'logs/selftests.log'}")
     return store
-
-
-def program(store, test):
-    """The file that a test's command starts."""
-    for word in test["command"]:
-        if word.startswith("./"):
-            return store / "mm" / word[2:]
-        if "/" in word:
-            return store / word
-    die(f"{LIST}: {test['name']} runs nothing of ours")
 
 
 def compile_tests(tree, store):
@@ -98,7 +118,7 @@ def compile_tests(tree, store):
     shutil.rmtree(fresh, ignore_errors=True)
     copy_ = fresh / "source"
     (copy_ / FOLDER).mkdir(parents=True)
-    for name in ("mm", "memory-hotplug", "x86", "kselftest"):
+    for name in (*FOLDERS, *NEEDED):
         shutil.copytree(tree / FOLDER / name, copy_ / FOLDER / name)
     for path in [*(tree / FOLDER).glob("*.h"), tree / FOLDER / "lib.mk"]:
         shutil.copy2(path, copy_ / FOLDER)
@@ -114,11 +134,12 @@ def compile_tests(tree, store):
             ["make", "-s", "-C", tree, f"O={fresh}/headers", f"INSTALL_HDR_PATH={copy_}/usr",
              "headers_install"],
             # One that does not build must not keep the others from it; a test that needs it says so
-            ["make", "-k", f"-j{os.cpu_count()}", "-C", copy_ / FOLDER / "mm"],
+            *(["make", "-k", f"-j{os.cpu_count()}", "-C", copy_ / FOLDER / name]
+              for name in FOLDERS),
         ):
             subprocess.run([str(word) for word in command], stdout=out, stderr=subprocess.STDOUT,
                            check=False, env={**os.environ, "LC_ALL": "C"})
-    for name in ("mm", "memory-hotplug"):
+    for name in FOLDERS:
         shutil.copytree(copy_ / FOLDER / name, fresh / name,
                         ignore=shutil.ignore_patterns("*.c", "*.o"))
     shutil.rmtree(copy_)
@@ -129,10 +150,27 @@ def compile_tests(tree, store):
 # --- run ---
 
 
-def run_tests(name, kernels, built, tests, mem):
+def finished(path, made_of, tests):
+    """What an earlier run reported, as far as it is about these tests; None if it cannot stand for
+    a run of them.
+    """
+    if not path.exists():
+        return None
+    found = json.loads(path.read_text())
+    names = [test["name"] for test in tests]
+    if found.get("made_of") != made_of or not set(names) <= set(found["results"]):
+        return None
+    return found | {"results": {name: found["results"][name] for name in names}}
+
+
+def run_tests(name, kernels, built, tests, mem, resume=False):
     """Boots a kernel and runs the tests on it; what the guest reports."""
     flavour, off = RUNS[name.removesuffix(" again")]
     output = OUT / "selftests" / name.replace(" ", "-")
+    made_of = {"kernel": kernels[flavour].name, "tests": built.name, "mem": mem}
+    if resume and (found := finished(output / "results.json", made_of, tests)):
+        print(f"{name}: as it ended before", flush=True)
+        return found
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     command = [
@@ -161,41 +199,84 @@ def run_tests(name, kernels, built, tests, mem):
         process.wait()
     if status or not found:
         die(f"{name}: the guest ended with status {status}")
-    (output / "results.json").write_text(json.dumps(found, indent=1))
+    put_json(output / "results.json", found | {"made_of": made_of})
     return found
 
 
 # --- compare ---
 
 
-def differences(one, two, names=("stock", "patched")):
-    """Test -> what differs, as text."""
+def name_of(verdict):
+    """The name in a line of a report: "not ok: name"."""
+    return verdict.split(": ", 1)[-1]
+
+
+def differences(one, two, names=("stock", "patched"), apart=None):
+    """Test -> what differs, as text.
+
+    apart: test -> names of verdicts that are not compared; the test's status follows from them.
+    """
     found = {}
     for test in sorted(set(one) | set(two)):
         if test not in one or test not in two:
             found[test] = f"ran on one of them only: {names[0] if test in one else names[1]}"
             continue
-        a, b = one[test], two[test]
+        a, b, ignored = one[test], two[test], (apart or {}).get(test, set())
         lines = []
-        if a["status"] != b["status"]:
+        if a["status"] != b["status"] and not ignored:
             lines = [f"{names[0]}: {a['status']}", f"{names[1]}: {b['status']}"]
         # How far a test got before its time was over is chance
-        if a["report"] != b["report"] and "time-out" not in (a["status"], b["status"]):
-            diff = difflib.unified_diff(a["report"], b["report"], *names, lineterm="", n=0)
+        if "time-out" not in (a["status"], b["status"]):
+            reports = [[line for line in run["report"] if name_of(line) not in ignored]
+                       for run in (a, b)]
+            diff = difflib.unified_diff(*reports, *names, lineterm="", n=0)
             lines += list(diff)[:30]
         if lines:
             found[test] = "\n    ".join(lines)
     return found
 
 
+def flaky_verdicts(one, two):
+    """Test -> names of verdicts that differ between two runs of the unpatched kernel, for tests
+    that report the same verdicts in the same order both times.
+
+    A test that does not, or whose verdicts do not say why its status differs, is not in it: all of
+    it is flaky.
+    """
+    found = {}
+    for test in set(one) & set(two):
+        a, b = one[test]["report"], two[test]["report"]
+        changed = {name_of(line) for line, other in zip(a, b) if line != other}
+        if changed and [name_of(line) for line in a] == [name_of(line) for line in b]:
+            found[test] = changed
+    return found
+
+
+def judge(found):
+    """(flaky, failures) of what guests reported, by run: {test: text}, [text]."""
+    results = {name: run["results"] for name, run in found.items()}
+    stock = results["stock"]
+    flaky, apart = {}, {}
+    if AGAIN in results:
+        flaky = differences(stock, results[AGAIN], ("stock", AGAIN))
+        apart = flaky_verdicts(stock, results[AGAIN])
+    failures = []
+    for name in ("patched", "slices off"):
+        failures += [f"{name}: {problem}" for problem in found[name]["problems"]]
+        for test, text in differences(stock, results[name], ("stock", name), apart).items():
+            if test not in flaky or test in apart:
+                failures.append(f"{test} differs:\n    {text}")
+    return flaky, failures
+
+
 def check_comparison(results):
     """The comparison must see what differs: a status, a verdict, a test that is missing."""
     name = max(results, key=lambda test: len(results[test]["report"]))
     for spoil in (
-        lambda r: r[name].update(status="fail (1)"),
-        lambda r: r[name]["report"].pop(),
+        lambda r: r[name].update(status="as no test ends"),
+        lambda r: r[name]["report"].append("ok: one more"),
         lambda r: r.pop(name),
-        lambda r: r[name]["report"].__setitem__(0, "not ok: " + r[name]["report"][0]),
+        lambda r: r[name]["report"].insert(0, "not ok: one more"),
     ):
         spoilt = copy.deepcopy(results)
         spoil(spoilt)
@@ -203,24 +284,42 @@ def check_comparison(results):
             die("the comparison does not notice differences")
 
 
-def keep(began, kernels, found, flaky, failures):
-    """How each test ended in each run, for those who do not want to run them for half an hour."""
+def kept(results, folders):
+    """How each test of these folders ended in each run, and why it was skipped, by folder."""
+    found = {folder: {} for folder in folders}
+    for test, result in results["stock"].items():
+        row = {"verdicts": len(result["report"])}
+        row |= {name: run.get(test, {"status": "did not run"})["status"]
+                for name, run in results.items()}
+        if result["status"] == "skip":
+            row["why"] = result["last_line"]
+        found[result["folder"]][test] = row
+    return found
+
+
+def keep(began, kernels, found, flaky, failures, folders):
+    """Replaces the parts of these folders in the kept results, for those who do not want to run
+    them for half an hour.
+    """
+    now = datetime.datetime.now(datetime.timezone.utc)
     results = {name: run["results"] for name, run in found.items()}
-    put_json(RESULT, {
+    shares = found["slices off"]["share_off"]
+    run_ = {
         "date": began.isoformat(timespec="seconds"),
         "command": shlex.join(["ramlab", "selftests", *sys.argv[1:]]),
         "kernels": [provenance(kernel, flavour) for flavour, kernel in kernels.items()],
-        "elapsed_minutes": round(
-            (datetime.datetime.now(datetime.timezone.utc) - began).total_seconds() / 60, 1),
+        "elapsed_minutes": round((now - began).total_seconds() / 60, 1),
         "differences": failures,
-        "flaky": flaky,
-        "share_of_free_memory_off": found["slices off"]["share_off"],
+        "least_share_of_free_memory_off": min(shares),
         "woken_by_demand": found["slices off"]["woken_by_demand"],
-        "tests": {test: {"verdicts": len(result["report"])} |
-                  {name: results[name].get(test, {"status": "did not run"})["status"]
-                   for name in results}
-                  for test, result in results["stock"].items()},
-    })
+    }
+    old = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    for folder, tests in kept(results, folders).items():
+        old[folder] = run_ | {
+            "flaky": {test: text for test, text in flaky.items() if test in tests},
+            "tests": tests,
+        }
+    put_json(RESULT, old)
 
 
 def main():
@@ -231,7 +330,10 @@ def main():
     parser.add_argument("--mem", default="2G", help="the guests' memory (default 2G)")
     parser.add_argument("--list", action="store_true",
                         help="say what runs and what does not, and why")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="these tests only")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N",
+                        help="guests at the same time (default: as many as CPUs)")
+    parser.add_argument("--resume", action="store_true", help="take runs that ended before")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="these tests or folders only")
     args = parser.parse_args()
 
     # One image cannot be two kernels.
@@ -244,37 +346,26 @@ def main():
         for name, reason in left_out.items():
             print(f"left out: {name}: {reason}")
         return
-    if unknown := set(args.names) - {test["name"] for test in tests}:
-        die(f"no such test: {', '.join(sorted(unknown))}")
-    tests = [test for test in tests if test["name"] in args.names or
-             not args.names and (args.all or test["set"] == "quick")]
+    tests = chosen(tests, args.names, args.all)
     built = build(tests)
-    runs = [*RUNS, *(["stock again"] if args.all else [])]
+    runs = [*RUNS, *([AGAIN] if args.all else [])]
     kernels = {flavour: image(flavour) for flavour in ("stock", "plain")}
     began = datetime.datetime.now(datetime.timezone.utc)
-    with concurrent.futures.ThreadPoolExecutor(max(1, min(len(runs), os.cpu_count() or 1))) as pool:
+    with concurrent.futures.ThreadPoolExecutor(max(1, min(len(runs), args.jobs))) as pool:
         found = dict(zip(runs, pool.map(
-            lambda name: run_tests(name, kernels, built, tests, args.mem), runs)))
+            lambda name: run_tests(name, kernels, built, tests, args.mem, args.resume), runs)))
 
     stock = found["stock"]["results"]
     check_comparison(stock)
-    flaky = {}
-    if args.all:
-        flaky = differences(stock, found["stock again"]["results"], ("stock", "stock again"))
+    flaky, failures = judge(found)
     for test, text in flaky.items():
         print(f"flaky, on the unpatched kernel already: {test}:\n    {text}")
-    failures = []
-    for name in ("patched", "slices off"):
-        failures += [f"{name}: {problem}" for problem in found[name]["problems"]]
-        for test, text in differences(stock, found[name]["results"], ("stock", name)).items():
-            if test in flaky:
-                print(f"not compared, because it is flaky: {test}")
-            else:
-                failures.append(f"{test} differs:\n    {text}")
     for failure in failures:
         print(f"FAILED: {failure}")
-    if args.all and not args.names:
-        keep(began, kernels, found, flaky, failures)
+    if args.all and set(args.names) <= set(FOLDERS):
+        for test in tests:
+            stock[test["name"]]["folder"] = place(test)[0]
+        keep(began, kernels, found, flaky, failures, args.names or FOLDERS)
     statuses = [result["status"].split()[0] for result in stock.values()]
     verdicts = sum(len(result["report"]) for result in stock.values())
     off = found["slices off"]

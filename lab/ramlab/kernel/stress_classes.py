@@ -21,11 +21,9 @@ import sys
 
 from ramlab.common import OUT, RAMLAB, ROOT, die, provenance, put_json, stream_vm
 from ramlab.kernel.images import image
-from ramlab.kernel.selftests import RUNS, differences
+from ramlab.kernel.selftests import AGAIN, RUNS, differences
 
 RESULT = ROOT / "results/stress-classes.json"
-# The unpatched kernel once more, to see what differs without us
-AGAIN = "stock again"
 # A stressor, its start and the packing before it
 SECONDS_EACH = 60
 
