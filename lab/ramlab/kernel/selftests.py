@@ -297,6 +297,12 @@ def kept(results, folders):
     return found
 
 
+def of_folder(failures, tests):
+    """The failures without differences of tests that are in other folders."""
+    return [text for text in failures
+            if " differs:" not in text or text.split(" differs:")[0] in tests]
+
+
 def keep(began, kernels, found, flaky, failures, folders):
     """Replaces the parts of these folders in the kept results, for those who do not want to run
     them for half an hour.
@@ -309,13 +315,13 @@ def keep(began, kernels, found, flaky, failures, folders):
         "command": shlex.join(["ramlab", "selftests", *sys.argv[1:]]),
         "kernels": [provenance(kernel, flavour) for flavour, kernel in kernels.items()],
         "elapsed_minutes": round((now - began).total_seconds() / 60, 1),
-        "differences": failures,
         "least_share_of_free_memory_off": min(shares),
         "woken_by_demand": found["slices off"]["woken_by_demand"],
     }
     old = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     for folder, tests in kept(results, folders).items():
         old[folder] = run_ | {
+            "differences": of_folder(failures, tests),
             "flaky": {test: text for test, text in flaky.items() if test in tests},
             "tests": tests,
         }

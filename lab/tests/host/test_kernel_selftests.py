@@ -150,6 +150,12 @@ def test_a_run_stands_for_another_one_of_the_same_kernel_and_of_tests_among_its_
     assert selftests.finished(tmp_path / "none.json", made_of, []) is None
 
 
+def test_a_folder_has_the_differences_of_its_own_tests_and_every_guests_problems():
+    failures = ["cow differs:\n    +ok: one", "slices off: not everything wakes"]
+    assert selftests.of_folder(failures, {"cow": {}}) == failures
+    assert selftests.of_folder(failures, {"zswap": {}}) == failures[1:]
+
+
 def test_the_page_counts_what_is_kept_and_names_what_is_flaky():
     results = json.loads(selftests.RESULT.read_text())
     page = (ROOT / "results/README.md").read_text()
