@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What asks for cold memory has its pages in cold slices, and its accesses to DRAM go there."""
 
+import contextlib
 import os
 import signal
 import tempfile
@@ -97,12 +98,17 @@ class ColdAccesses(harness.RamsliceTest):
 
     def test_idle_time_is_found_out(self):
         """The plugin does not see time that passes without instructions."""
+        over = threading.Event()
+
         def pause():
-            time.sleep(1.5)
-            pid, = (pid for pid, name in harness.processes().items() if name == "energy_map")
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(0.5)
-            os.kill(pid, signal.SIGCONT)
+            # Again and again, as when it warms up is not known
+            while not over.wait(0.5):
+                for pid, name in harness.processes().items():
+                    if name == "energy_map":
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGSTOP)
+                            time.sleep(0.5)
+                            os.kill(pid, signal.SIGCONT)
 
         thread = threading.Thread(target=pause)
         thread.start()
@@ -111,4 +117,5 @@ class ColdAccesses(harness.RamsliceTest):
             with self.assertRaisesRegex(ValueError, "ns by the clock"):
                 self.run_map(60_000, 20)
         finally:
+            over.set()
             thread.join()
