@@ -1,5 +1,6 @@
-//! Huge pages beside `page_owner=on`: before Linux 6.15 the kernel writes who owns a page larger than
-//! a section of memory over what lies behind its records (mended by Linux' commit 9039b9096ea2).
+//! Huge pages beside `page_owner=on`: before Linux 6.15 the kernel writes who owns a page larger
+//! than a section of memory over what lies behind its records (mended by Linux' commit
+//! 9039b9096ea2).
 
 use std::fs;
 

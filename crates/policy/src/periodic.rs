@@ -1,5 +1,5 @@
-//! `periodic`: compacts with a budget, again and again (thesis, sections 3.2.6 and 4.3). Where memory
-//! is worth having back soon, as a hypervisor would, what stays empty goes off between.
+//! `periodic`: compacts with a budget, again and again (thesis, sections 3.2.6 and 4.3). Where
+//! memory is worth having back soon, as a hypervisor would, what stays empty goes off between.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -135,7 +135,7 @@ fn what_stays_empty_goes_off_between_compactions() {
         [Request { max_slices: Some(4), ..Request::new(RequestOp::OfflineFree) }]
     );
     assert_eq!(third.why.to_string(), "switches off 4 slices that have been empty for 2.0 s");
-    // One that was taken in between starts anew
+    // One that was taken in between starts again
     assert_eq!(step(&mut policy, 4, &look_empty(4000, 0)).requests, []);
     assert_eq!(step(&mut policy, 5, &look_empty(4000, 1)).requests, []);
     assert_eq!(step(&mut policy, 6, &look_empty(4000, 1)).requests, []);

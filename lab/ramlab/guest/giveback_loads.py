@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The loads of the benchmark of give-back: what a guest does while memory goes back to its host.
 
-Each takes the sampler that is told of phases, and main's arguments; it returns what it found.
+Each takes the sampler, which notes its phases, and main's arguments; it returns what it found.
 """
 
 import concurrent.futures
