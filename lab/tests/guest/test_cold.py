@@ -102,42 +102,28 @@ class Area(ColdTest):
             dev.write(cold.COLD / "deadline_ms", old)
 
     def test_other_requests_do_not_end_a_resize(self):
-        stop = threading.Event()
-
         def ask():
             with contextlib.closing(dev.Device()) as device:
-                while not stop.is_set():
-                    with contextlib.suppress(BlockingIOError, OSError):
-                        device.request("compact", flags=dev.DRY_RUN)
+                with contextlib.suppress(BlockingIOError, OSError):
+                    device.request("compact", flags=dev.DRY_RUN)
 
-        thread = threading.Thread(target=ask)
-        thread.start()
-        try:
+        with again_and_again(ask):
             cold.resize(512)
-        finally:
-            stop.set()
-            thread.join()
         self.assertEqual(cold.size_mib(), 512)
 
     def test_slices_keep_their_size_meanwhile(self):
         """Otherwise half a slice goes to the twin."""
-        file, over, changed = dev.SYSFS / "slice_bytes", threading.Event(), []
+        file, changed = dev.SYSFS / "slice_bytes", []
 
         def change():
-            while not over.is_set():
-                for mib in 32, 16:
-                    with contextlib.suppress(OSError):
-                        dev.write(file, mib * MIB)
-                        changed.append(cold.size_mib())
+            for mib in 32, 16:
+                with contextlib.suppress(OSError):
+                    dev.write(file, mib * MIB)
+                    changed.append(cold.size_mib())
 
         self.addCleanup(dev.write, file, 16 * MIB)
-        thread = threading.Thread(target=change)
-        thread.start()
-        try:
+        with again_and_again(change):
             cold.resize(1024)
-        finally:
-            over.set()
-            thread.join()
         # Before it begins and after it has ended, it may be changed
         self.assertLessEqual(set(changed), {0, 1024})
 
@@ -436,6 +422,24 @@ class Policies(ColdTest):
             self.assertLess(sum(memory.places().values()), memory.nr // 2)
             self.assertIsNone(memory.wrong_at())
             self.assert_cold(memory)
+
+
+@contextlib.contextmanager
+def again_and_again(what):
+    """Calls it in a thread, until the end of the block."""
+    over = threading.Event()
+
+    def loop():
+        while not over.is_set():
+            what()
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @vm(mem="2G", append="ramslice=16M ramslice_cold=512M", numa=("1G,cpus=0", "1G,cpus=1"))
