@@ -23,6 +23,8 @@ from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as rs
 
 SKIP = 4
+PAGE = os.sysconf("SC_PAGE_SIZE")
+MIB = 1 << 20
 TAP = re.compile(
     r"^\s*(?P<not>not )?ok\s+(\d+\s*)?(-\s*)?(?P<name>.*?)\s*"
     r"(#\s*(?P<why>SKIP|XFAIL|TODO)\b\s*(?P<reason>.*))?$",
@@ -138,7 +140,7 @@ def run(test, folder):
 
 
 class SlicesOff:
-    """Has most of the free memory switched off when a test begins."""
+    """Has most of the free memory switched off when a test begins, but what it needs awake."""
 
     def __init__(self):
         harness.load_sim()
@@ -146,8 +148,12 @@ class SlicesOff:
         self.shares = []
         self.problems = []
 
-    def before(self, name):
+    def before(self, name, awake_mib=0):
         harness.compact(self.device)
+        for number in harness.ids(self.device, rs.OFFLINE):
+            if self.device.info().free_pages * PAGE >= awake_mib * MIB:
+                break
+            self.device.request("online", id=number, wait_busy=10)
         info = self.device.info()
         self.shares.append(info.offline_pages / (info.offline_pages + info.free_pages))
         if self.shares[-1] < 0.5:
@@ -194,7 +200,7 @@ def main():
         huge_pages(0)
         rs.write("/proc/sys/vm/drop_caches", 3)
         if off:
-            off.before(test["name"])
+            off.before(test["name"], test.get("awake_mib", 0))
         got = huge_pages(test["huge"])
         with mounted_for(test["name"]):
             result, text = run(test, folder)

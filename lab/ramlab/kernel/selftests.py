@@ -51,7 +51,7 @@ AGAIN = "stock again"
 
 def read_list():
     """The tests that run, as dictionaries, and what is left out."""
-    tests, out = [], {}
+    tests, out, awake = [], {}, {}
     for line in LIST.read_text().splitlines():
         if not line.strip() or line.startswith("#"):
             continue
@@ -59,13 +59,19 @@ def read_list():
         if kind == "out":
             name, reason = rest.split(":", 1)
             out[name] = reason.strip()
+        elif kind == "awake":
+            what, reason = rest.split(":", 1)
+            name, mib = what.split()
+            awake[name] = {"awake_mib": int(mib), "why_awake": reason.strip()}
         elif kind in ("quick", "all"):
             name, seconds, huge, *command = rest.split()
             tests.append({"set": kind, "name": name, "seconds": int(seconds), "huge": int(huge),
                           "command": command})
         else:
             die(f"{LIST}: no such set: {kind}")
-    return tests, out
+    if unknown := set(awake) - {test["name"] for test in tests}:
+        die(f"{LIST}: memory awake for no test of the list: {', '.join(sorted(unknown))}")
+    return [test | awake.get(test["name"], {}) for test in tests], out
 
 
 def place(test):
@@ -293,6 +299,8 @@ def kept(results, folders):
                 for name, run in results.items()}
         if result["status"] == "skip":
             row["why"] = result["last_line"]
+        if "awake_mib" in result:
+            row["awake_mib"] = result["awake_mib"]
         found[result["folder"]][test] = row
     return found
 
@@ -349,6 +357,8 @@ def main():
         for test in tests:
             print(f"{test['set']}: {test['name']}: {' '.join(test['command'])} "
                   f"(at most {test['seconds']} s)")
+            if "awake_mib" in test:
+                print(f"    with {test['awake_mib']} MiB awake: {test['why_awake']}")
         for name, reason in left_out.items():
             print(f"left out: {name}: {reason}")
         return
@@ -371,6 +381,8 @@ def main():
     if args.all and set(args.names) <= set(FOLDERS):
         for test in tests:
             stock[test["name"]]["folder"] = place(test)[0]
+            if "awake_mib" in test:
+                stock[test["name"]]["awake_mib"] = test["awake_mib"]
         keep(began, kernels, found, flaky, failures, args.names or FOLDERS)
     statuses = [result["status"].split()[0] for result in stock.values()]
     verdicts = sum(len(result["report"]) for result in stock.values())

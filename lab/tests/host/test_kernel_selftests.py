@@ -123,14 +123,28 @@ def test_every_test_of_the_list_is_in_a_folder_that_is_built():
     assert len(set(names)) == len(names) and not set(names) & set(left_out)
 
 
+def test_a_list_that_keeps_memory_awake_for_no_test_of_its_own_is_refused(monkeypatch, tmp_path,
+                                                                          capsys):
+    path = tmp_path / "selftests.list"
+    path.write_text("quick cow 60 0 ./cow\nawake cow 320: reads once\n")
+    monkeypatch.setattr(selftests, "LIST", path)
+    (test,), _ = read_list()
+    assert test["awake_mib"] == 320 and test["why_awake"] == "reads once"
+    path.write_text("quick cow 60 0 ./cow\nawake cov 320: reads once\n")
+    with pytest.raises(SystemExit):
+        read_list()
+    assert "memory awake for no test of the list: cov" in capsys.readouterr().err
+
+
 def test_kept_results_go_by_folder_and_say_why_a_test_was_skipped():
     stock = {
-        "cow": {"folder": "mm", "status": "pass", "report": ["ok: one"], "last_line": "done"},
+        "cow": {"folder": "mm", "status": "pass", "report": ["ok: one"], "last_line": "done",
+                "awake_mib": 320},
         "zswap": {"folder": "cgroup", "status": "skip", "report": [], "last_line": "no zswap"},
     }
     found = kept({"stock": stock, "patched": {"cow": PASSED}}, ["mm", "cgroup"])
     assert found == {
-        "mm": {"cow": {"verdicts": 1, "stock": "pass", "patched": "passed"}},
+        "mm": {"cow": {"verdicts": 1, "stock": "pass", "patched": "passed", "awake_mib": 320}},
         "cgroup": {"zswap": {"verdicts": 0, "stock": "skip", "patched": "did not run",
                              "why": "no zswap"}},
     }
