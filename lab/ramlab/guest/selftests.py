@@ -197,6 +197,7 @@ def main():
     off = SlicesOff() if args.slices_off else None
     results, problems = {}, []
     for test in json.loads(args.tests):
+        label = test.get("label", test["name"])
         huge_pages(0)
         rs.write("/proc/sys/vm/drop_caches", 3)
         if off:
@@ -204,13 +205,13 @@ def main():
         got = huge_pages(test["huge"])
         with mounted_for(test["name"]):
             result, text = run(test, folder)
-        results[test["name"]] = result
+        results[label] = result
         if got != test["huge"]:
             problems.append(f"{test['name']}: {got} of {test['huge']} huge pages")
         if args.output:
-            (args.output / f"{test['name']}.txt").write_text(text)
+            (args.output / f"{label}.txt").write_text(text)
         print(
-            f"{test['name']}: {result['status']}, {len(result['report'])} verdicts,"
+            f"{label}: {result['status']}, {len(result['report'])} verdicts,"
             f" {result['seconds']} s",
             flush=True,
         )

@@ -81,6 +81,18 @@ def test_what_is_flaky_without_a_verdict_to_blame_is_not_compared_at_all(again):
     assert list(flaky) == ["c"] and not failures
 
 
+def test_what_differs_on_the_unpatched_kernel_in_one_of_many_runs_is_flaky():
+    """damon_nr_regions passes once in four: twice in a row it may well end alike."""
+    found = runs(patched=ended("ok", "not ok"))
+    assert len(judge(found)[1]) == 1
+    found |= {f"{AGAIN} {number}": {"results": {"c": ended("ok", "ok")}, "problems": []}
+              for number in (1, 2)}
+    assert len(judge(found)[1]) == 1, "alike in each run is not flaky"
+    found[f"{AGAIN} 2"]["results"]["c"] = ended("ok", "not ok")
+    flaky, failures = judge(found)
+    assert "+not ok: memcg_high" in flaky["c"] and not failures
+
+
 def test_problems_of_guests_with_the_patched_kernel_fail():
     found = runs()
     found["slices off"]["problems"] = ["not everything wakes"]
