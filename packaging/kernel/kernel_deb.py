@@ -245,7 +245,7 @@ def choose(lab, source, objects, modules, asked):
     """Leaves modules that are not in the list out of .config, by the kernel's localmodconfig."""
     before = modules_in(lab, objects)
     command = lab.make(source.patched, objects, "-s", f"LSMOD={modules.resolve()}",
-                       "LMC_KEEP=mm/ramslice:drivers/misc/ramslice", "localmodconfig")
+                       "LMC_KEEP=mm/ramslice:drivers/misc/ramslice:lib", "localmodconfig")
     made = subprocess.run(command, text=True, env=os.environ | lab.REPRODUCIBLE,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT)

@@ -6,12 +6,13 @@ Usage: ramlab series [--base 7.3]
   --base  for another kernel source than the first, to out/series-7.3; also counts how many hook
           lines differ from those of the first, and fails above 15%
 
-The series has two parts, core and research. Each begins with patches that add files of the overlay:
-kernel/patches/PART/messages/*.txt hold a commit message each and, after a line "---", patterns of
-the files that the patch adds. Then come the part's hooks, kernel/patches/PART. Core builds without
-research. kernel/cover-letter.txt goes before them. The export checks that git am of the series on
-Debian's source gives the patched tree, and that checkpatch.pl --strict has no complaint that is not
-a known exception. The same input gives the same output.
+The series has parts: core first, what needs nothing but core, and research last. Each begins with
+patches that add files of the overlay: kernel/patches/PART/messages/*.txt hold a commit message each
+and, after a line "---", patterns of the files that the patch adds. Then come the part's hooks,
+kernel/patches/PART, the last of which builds it: a series that ends with any part builds. Of each
+part its lines are counted. kernel/cover-letter.txt goes before them. The export checks that git am
+of the series on Debian's source gives the patched tree, and that checkpatch.pl --strict has no
+complaint that is not a known exception. The same input gives the same output.
 """
 
 import argparse
@@ -34,9 +35,9 @@ from ramlab.kernel.bases import (
     difference,
     named_base,
 )
-from ramlab.kernel.source import Source, git, overlay
+from ramlab.kernel.source import OVERLAY, Source, git, overlay
 
-PARTS = ("core", "research")
+PARTS = ("core", "placement", "buffers", "page-cache", "cold", "segments", "research")
 COVER = ROOT / "kernel/cover-letter.txt"
 
 
@@ -45,24 +46,23 @@ def groups():
 
     Every file of the overlay is in exactly one.
     """
-    # What is research's is not for a pattern of core
-    ours = {name for name in overlay() if "research" in str(name)}
-    left = {"core": set(overlay()) - ours, "research": ours}
+    left = set(overlay())
     found = {part: [] for part in PARTS}
-    for part in PARTS:
+    # What is a later part's is not for a pattern of core
+    for part in reversed(PARTS):
         for path in sorted((PATCHES / part / "messages").glob("*.txt")):
             message, _, patterns = path.read_text().partition("\n---\n")
             names = set()
             for pattern in patterns.split():
-                matching = {name for name in left[part] if fnmatch.fnmatch(name, pattern)}
+                matching = {name for name in left if fnmatch.fnmatch(name, pattern)}
                 if not matching:
                     die(f"{part}/{path.name}: no file, or none that is left, matches {pattern}")
                 names |= matching
-            left[part] -= names
+            left -= names
             found[part].append((message + "\n", sorted(names)))
-        if left[part]:
-            die(f"in no patch, name them in kernel/patches/{part}/messages: "
-                + ", ".join(map(str, sorted(left[part]))))
+    if left:
+        die("in no patch, name them in kernel/patches/PART/messages: "
+            + ", ".join(map(str, sorted(left))))
     return found
 
 
@@ -100,6 +100,34 @@ def put_cover_letter(path, date):
         letter = letter.replace(blank, filled)
     # The rest of what git writes follows from the patches, but for the date
     path.write_text(re.sub(r"^Date: .*$", f"Date: {date}", letter, flags=re.M))
+
+
+def is_code(name):
+    """Code that is built into kernels: no test, tool or document."""
+    return str(name).endswith((".c", ".h")) and not re.search(r"(^|/)(tests|tools|lib)/", str(name))
+
+
+def sizes(parts, hooks):
+    """{part: (new files of code, their lines, files of code that hooks change, lines they add)}."""
+    ours, found = set(map(str, overlay())), {}
+    for part in PARTS:
+        new = [name for _, names in parts[part] for name in names if is_code(name)]
+        changed, added = set(), 0
+        for patch in (path for path in hooks if path.parent.name == part):
+            for name, lines in changed_lines(patch).items():
+                if is_code(name) and name not in ours:
+                    changed.add(name)
+                    added += sum(line.startswith("+") for line in lines)
+        found[part] = (len(new), sum(len((OVERLAY / name).read_text().splitlines())
+                                     for name in new), len(changed), added)
+    return found
+
+
+def print_sizes(found):
+    """A line for each part, without tests and documents."""
+    for part, (files, lines, hooked, added) in found.items():
+        print(f"part {part}: {lines} lines in {files} files, "
+              f"{added} hook lines in {hooked} files of the kernel")
 
 
 def print_difference(base):
@@ -162,6 +190,7 @@ def main():
         print(f"  {path.name}")
     print(f"{adding} patches with {len(overlay())} new files, {len(hooks)} patches to "
           f"{len(touched) - len(overlay())} files of {source.describe()}; research comes last")
+    print_sizes(sizes(parts, hooks))
     print("git am on the pristine files gives the patched tree, byte for byte")
     if subprocess.run([RAMLAB, "checkpatch", "--base", target.name, *listing],
                       check=False).returncode:

@@ -39,9 +39,9 @@ def files_of(patch):
     return set(re.findall(r"^(?:---|\+\+\+) [ab]/(\S+)", text, re.M))
 
 
-def is_research(patch):
-    """Patches of the last part of the series change files of the overlay, too."""
-    return patch.parent.name == "research"
+def changes_ours(patch):
+    """Patches of all parts of the series but the first change files of the overlay, too."""
+    return patch.parent.name != "core"
 
 
 def overlay():
@@ -161,7 +161,7 @@ class Source:
             touched = set()
             for patch in self.series():
                 names = self._apply(patch, scratch)
-                if not is_research(patch) and (ours := {str(name) for name in overlay()} & names):
+                if not changes_ours(patch) and (ours := {str(name) for name in overlay()} & names):
                     die(f"kernel/files/{min(ours)}: {patch.name} touches this file too")
                 touched |= names
             result = {name: _content(scratch / name) for name in touched}
@@ -182,7 +182,7 @@ class Source:
         names = files_of(patch)
         for name in names:
             copy = scratch / name
-            ours = is_research(patch) and (self.overlay_root / name).exists()
+            ours = changes_ours(patch) and (self.overlay_root / name).exists()
             original = (self.overlay_root if ours else self.pristine) / name
             if not copy.exists() and original.exists():
                 copy.parent.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ struct ramslice_contig {
 	const char *owner;
 };
 
-#if defined(CONFIG_RAMSLICE) && defined(CONFIG_CONTIG_ALLOC)
+#ifdef CONFIG_RAMSLICE_BUFFERS
 
 struct ramslice_buffer *ramslice_alloc_contig(const struct ramslice_contig *want,
 					      enum ramslice_reason *reason);

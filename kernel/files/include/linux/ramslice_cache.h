@@ -16,7 +16,7 @@
 #include <linux/ramslice.h>
 #include <linux/vmstat.h>
 
-#ifdef CONFIG_RAMSLICE
+#ifdef CONFIG_RAMSLICE_CACHE_EVENTS
 
 /*
  * Who must not wait looks once more, by another way, if the page is absent: only
@@ -134,7 +134,7 @@ static __always_inline void ramslice_gen_refault(struct lruvec *lruvec,
 		__ramslice_refault(_file, _distance, _nr_pages);	\
 } while (0)
 
-#else /* !CONFIG_RAMSLICE */
+#else /* !CONFIG_RAMSLICE_CACHE_EVENTS */
 
 /* Macros, as in ramslice.h. */
 #define ramslice_cache_absent(...)		do { } while (0)
@@ -148,6 +148,6 @@ static __always_inline void ramslice_gen_refault(struct lruvec *lruvec,
 #define ramslice_gen_refault(...)		do { } while (0)
 #define ramslice_refault(...)			do { } while (0)
 
-#endif /* CONFIG_RAMSLICE */
+#endif /* CONFIG_RAMSLICE_CACHE_EVENTS */
 
 #endif /* _LINUX_RAMSLICE_CACHE_H */

@@ -12,23 +12,6 @@
 struct page;
 
 /**
- * ramslice_place - a pageblock changes hands, or a part of one: choose which
- * @zone: the zone
- * @page: the free block that the allocator is about to take
- * @order: the order that it needs
- * @list_type: migrate type of the list that the block is on
- * @type: migrate type of the request
- *
- * Only if ramslice_enabled().
- *
- * Context: zone->lock held.
- * Return: @page, or a block on a list of @list_type that suits better. Only
- * one of a pageblock or more is exchanged for one of another order.
- */
-struct page *ramslice_place(struct zone *zone, struct page *page,
-			    unsigned int order, int list_type, int type);
-
-/**
  * ramslice_find_kept - an entry of a free list in a slice that does not drain
  * @free_list: the list; only its first entries are looked at
  *
@@ -51,7 +34,24 @@ struct page *ramslice_find_kept(const struct list_head *free_list);
  */
 bool ramslice_convert_free(struct zone *zone, struct page *page, int type);
 
-#ifdef CONFIG_RAMSLICE
+#ifdef CONFIG_RAMSLICE_PLACEMENT
+
+/**
+ * ramslice_place - a pageblock changes hands, or a part of one: choose which
+ * @zone: the zone
+ * @page: the free block that the allocator is about to take
+ * @order: the order that it needs
+ * @list_type: migrate type of the list that the block is on
+ * @type: migrate type of the request
+ *
+ * Only if ramslice_enabled().
+ *
+ * Context: zone->lock held.
+ * Return: @page, or a block on a list of @list_type that suits better. Only
+ * one of a pageblock or more is exchanged for one of another order.
+ */
+struct page *ramslice_place(struct zone *zone, struct page *page,
+			    unsigned int order, int list_type, int type);
 
 DECLARE_STATIC_KEY_FALSE(ramslice_drain_key);
 
@@ -77,12 +77,19 @@ static __always_inline bool ramslice_places(unsigned int order)
 	return ramslice_enabled() && order >= pageblock_order;
 }
 
-#else /* !CONFIG_RAMSLICE */
+#else /* !CONFIG_RAMSLICE_PLACEMENT */
+
+static inline struct page *ramslice_place(struct zone *zone, struct page *page,
+					  unsigned int order, int list_type,
+					  int type)
+{
+	return page;
+}
 
 /* See ramslice.h */
 #define ramslice_places(...)	false
 #define ramslice_drains(...)	false
 
-#endif /* CONFIG_RAMSLICE */
+#endif /* CONFIG_RAMSLICE_PLACEMENT */
 
 #endif /* _LINUX_RAMSLICE_PLACE_H */

@@ -81,23 +81,27 @@ struct ramslice_buffer_stats {
 	enum ramslice_reason last_reason;
 };
 
-#ifdef CONFIG_CONTIG_ALLOC
-bool ramslice_in_buffer(unsigned long pfn);
 void ramslice_read_buffer_stats(struct ramslice_buffer_stats *stats);
 void ramslice_list_buffers(struct seq_file *m);
+
+#ifdef CONFIG_RAMSLICE_BUFFERS
+bool ramslice_in_buffer(unsigned long pfn);
+
+/* --- buffer_files.c --- */
+int ramslice_buffer_sysfs(struct kobject *kobj);
+void ramslice_buffer_debugfs(struct dentry *root);
 #else
 static inline bool ramslice_in_buffer(unsigned long pfn)
 {
 	return false;
 }
 
-static inline void
-ramslice_read_buffer_stats(struct ramslice_buffer_stats *stats)
+static inline int ramslice_buffer_sysfs(struct kobject *kobj)
 {
-	*stats = (struct ramslice_buffer_stats) {};
+	return 0;
 }
 
-static inline void ramslice_list_buffers(struct seq_file *m)
+static inline void ramslice_buffer_debugfs(struct dentry *root)
 {
 }
 #endif

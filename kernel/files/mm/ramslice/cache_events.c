@@ -12,8 +12,10 @@
  * for the last ones; of a page that left before them no distance is known.
  */
 
+#include <linux/kobject.h>
 #include <linux/ramslice_cache.h>
 #include <linux/shmem_fs.h>
+#include <linux/sysfs.h>
 #include "internal.h"
 
 /* Refaults by distance: entry i has those from 2^i to 2^(i+1) - 1 pages. */
@@ -134,4 +136,37 @@ ssize_t ramslice_show_refaults(bool file, char *buf)
 				     atomic_long_read(&ramslice_refaults[file][i]),
 				     i + 1 < RAMSLICE_NR_DISTANCES ? ' ' : '\n');
 	return len;
+}
+
+static ssize_t file_show(struct kobject *kobj, struct kobj_attribute *attr,
+			 char *buf)
+{
+	return ramslice_show_refaults(true, buf);
+}
+
+static struct kobj_attribute file_attr = __ATTR_RO(file);
+
+static ssize_t anon_show(struct kobject *kobj, struct kobj_attribute *attr,
+			 char *buf)
+{
+	return ramslice_show_refaults(false, buf);
+}
+
+static struct kobj_attribute anon_attr = __ATTR_RO(anon);
+
+static struct attribute *ramslice_refault_attrs[] = {
+	&file_attr.attr,
+	&anon_attr.attr,
+	NULL
+};
+
+static const struct attribute_group ramslice_refault_group = {
+	.name = "refault_distances",
+	.attrs = ramslice_refault_attrs,
+};
+
+/* Two files of many values each: counts by distance. */
+int __init ramslice_refault_sysfs(struct kobject *kobj)
+{
+	return sysfs_create_group(kobj, &ramslice_refault_group);
 }

@@ -20,6 +20,7 @@
 #define SNAPSHOT_SIZE_V1	40
 #define REQUEST_SIZE_V1		128
 #define SLICE_SIZE_V1		72
+#define SEGMENTS_SIZE_V1	16
 
 static_assert(offsetof(struct ramslice_info, held_pages) == INFO_SIZE_V1);
 static_assert(offsetof(struct ramslice_zone_info, held_pages) ==
@@ -28,6 +29,7 @@ static_assert(offsetof(struct ramslice_snapshot, limit_ms) ==
 	      SNAPSHOT_SIZE_V1);
 static_assert(sizeof(struct ramslice_request) == REQUEST_SIZE_V1);
 static_assert(sizeof(struct ramslice_slice_info) == SLICE_SIZE_V1);
+static_assert(sizeof(struct ramslice_segment_list) == SEGMENTS_SIZE_V1);
 static_assert(RAMSLICE_NR_COUNTERS == RAMSLICE_ROW_COUNTERS);
 
 /* State changes that this opener has seen. */
@@ -323,6 +325,39 @@ static void ramslice_read_memory(u32 limit_ms, u32 max_age_ms)
 	ramslice_read_zones(begun, RAMSLICE_ANY_AGE, now_ns + limit_ns / 2);
 	ramslice_read_zones(begun, msecs_to_jiffies(max_age_ms),
 			    now_ns + limit_ns);
+}
+
+/* See RAMSLICE_IOC_SEGMENTS. The table stays as it is: no lock. */
+static long ramslice_ioc_segments(void __user *arg)
+{
+	const struct ramslice_segments *t = ramslice_geom.table;
+	unsigned int block_shift = PAGE_SHIFT + pageblock_order;
+	struct ramslice_segment __user *to;
+	struct ramslice_segment_list list;
+	u32 i, nr = t ? t->nr : 0, usize;
+	int err = ramslice_get_struct(&list, sizeof(list), SEGMENTS_SIZE_V1,
+				      arg, &usize);
+	bool fits;
+
+	if (err)
+		return err;
+	fits = nr <= list.nr;
+	to = u64_to_user_ptr(list.segments);
+	for (i = 0; fits && i < nr; i++) {
+		struct ramslice_segment seg = {
+			.start_bytes = (u64)t->at[i].first << block_shift,
+			.bytes = (u64)t->at[i].nr << block_shift,
+		};
+
+		if (copy_to_user(&to[i], &seg, sizeof(seg)))
+			return -EFAULT;
+	}
+	list.nr = nr;
+	list.size = usize;
+	err = ramslice_put_struct(arg, &list, sizeof(list), usize);
+	if (err)
+		return err;
+	return fits ? 0 : -ENOSPC;
 }
 
 static long ramslice_ioc_snapshot(void __user *arg)

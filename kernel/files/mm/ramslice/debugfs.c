@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * What debugfs has for tests: statistics of each zone, the recount of free
- * pages, where buffers are, how many folios are migrated in one go, how long that
- * may take, and the pause after it. Tools use /dev/ramslice.
+ * pages, how many folios are migrated in one go, how long that may take, and the
+ * pause after it. Tools use /dev/ramslice.
  */
 
 #include <linux/dcache.h>
@@ -68,37 +68,12 @@ static const struct file_operations stats_fops = {
 	.release	= single_release,
 };
 
-static int placement_show(struct seq_file *m, void *unused)
-{
-	struct ramslice_place_stats st = {};
-
-	ramslice_place_stats(m->private, &st);
-	seq_printf(m, "kernel_placed %llu\n",
-		   st.nr_placed[RAMSLICE_PLACE_KERNEL]);
-	seq_printf(m, "kernel_passed %llu\n",
-		   st.nr_passed[RAMSLICE_PLACE_KERNEL]);
-	seq_printf(m, "user_placed %llu\n", st.nr_placed[RAMSLICE_PLACE_USER]);
-	seq_printf(m, "user_passed %llu\n", st.nr_passed[RAMSLICE_PLACE_USER]);
-	seq_printf(m, "rankings %llu\n", st.nr_rankings);
-	seq_printf(m, "kernel_slices %u\n", st.nr_kernel);
-	seq_printf(m, "draining_slices %u\n", st.nr_draining);
-	return 0;
-}
-DEFINE_SHOW_ATTRIBUTE(placement);
-
 /* Reads what was touched, then compares all with the free lists. */
 static int verify_show(struct seq_file *m, void *unused)
 {
 	return ramslice_verify(m);
 }
 DEFINE_SHOW_ATTRIBUTE(verify);
-
-static int buffers_show(struct seq_file *m, void *unused)
-{
-	ramslice_list_buffers(m);
-	return 0;
-}
-DEFINE_SHOW_ATTRIBUTE(buffers);
 
 int __init ramslice_debugfs_init(void)
 {
@@ -110,7 +85,7 @@ int __init ramslice_debugfs_init(void)
 	debugfs_create_u32("bite_us", 0600, root, &ramslice_bite_us);
 	debugfs_create_u32("pause_us", 0600, root, &ramslice_pause_us);
 	debugfs_create_file("verify", 0400, root, NULL, &verify_fops);
-	debugfs_create_file("buffers", 0400, root, NULL, &buffers_fops);
+	ramslice_buffer_debugfs(root);
 
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
 		struct dentry *node, *dir;
@@ -124,8 +99,7 @@ int __init ramslice_debugfs_init(void)
 			node = debugfs_create_dir(name, root);
 		dir = debugfs_create_dir(rz->zone->name, node);
 		debugfs_create_file("stats", 0600, dir, rz, &stats_fops);
-		debugfs_create_file("placement", 0400, dir, rz,
-				    &placement_fops);
+		ramslice_place_debugfs(dir, rz);
 	}
 	return 0;
 }

@@ -108,8 +108,7 @@ static struct ramslice_zone *ramslice_get_zone(struct zone *zone)
 	rz = kzalloc(sizeof(*rz), GFP_KERNEL);
 	if (!rz)
 		return NULL;
-	rz->place = ramslice_place_new();
-	if (!rz->place) {
+	if (ramslice_place_new(rz)) {
 		kfree(rz);
 		return NULL;
 	}

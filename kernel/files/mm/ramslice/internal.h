@@ -419,6 +419,14 @@ void ramslice_age_folio(struct folio *folio);
 
 unsigned int ramslice_distance_order(unsigned long distance);
 ssize_t ramslice_show_refaults(bool file, char *buf);
+#ifdef CONFIG_RAMSLICE_CACHE_EVENTS
+int ramslice_refault_sysfs(struct kobject *kobj);
+#else
+static inline int ramslice_refault_sysfs(struct kobject *kobj)
+{
+	return 0;
+}
+#endif
 
 /* --- census.c --- */
 /* Folios that may be lent, of which a census keeps where they are. */

@@ -211,14 +211,14 @@ static void ramslice_clear_lists(struct ramslice_place *place)
 	place->nr_ids = 0;
 }
 
-/* For a zone that appears: there are no slices yet. May sleep. */
-struct ramslice_place *ramslice_place_new(void)
+/* For a zone that appears: there are no slices yet. 0 or -ENOMEM. May sleep. */
+int ramslice_place_new(struct ramslice_zone *rz)
 {
-	struct ramslice_place *place = kzalloc(sizeof(*place), GFP_KERNEL);
-
-	if (place)
-		ramslice_clear_lists(place);
-	return place;
+	rz->place = kzalloc(sizeof(*rz->place), GFP_KERNEL);
+	if (!rz->place)
+		return -ENOMEM;
+	ramslice_clear_lists(rz->place);
+	return 0;
 }
 
 /**

@@ -165,11 +165,6 @@ int ramslice_place_names(char *buf, size_t size);
 bool ramslice_place_class_of(int type, enum ramslice_place_class *class);
 bool ramslice_place_is_kernel(const struct ramslice_place_slice *p);
 bool ramslice_place_was_kernel(u64 likes);
-u64 ramslice_place_likes(enum ramslice_place_policy policy,
-			 enum ramslice_place_class class,
-			 const struct ramslice_place_slice *p);
-int ramslice_place_end_of(enum ramslice_place_policy policy,
-			  enum ramslice_place_class class);
 u64 ramslice_place_score(enum ramslice_place_policy policy,
 			 enum ramslice_place_class class,
 			 const struct ramslice_place_slice *p);
@@ -186,17 +181,85 @@ void ramslice_drain_none(struct ramslice_zone *rz);
 /* What is in force. Written under a lock of ranking.c. */
 extern enum ramslice_place_policy ramslice_policy;
 
-enum ramslice_place_policy ramslice_place_policy(void);
 void ramslice_ask_ranking(struct ramslice_place *place);
 void ramslice_place_set_policy(enum ramslice_place_policy new_policy);
 void ramslice_place_rank_now(void);
 void ramslice_place_stats(struct ramslice_zone *rz,
 			  struct ramslice_place_stats *st);
-struct ramslice_place *ramslice_place_new(void);
+
+/* What others call. */
+#ifdef CONFIG_RAMSLICE_PLACEMENT
+enum ramslice_place_policy ramslice_place_policy(void);
+u64 ramslice_place_likes(enum ramslice_place_policy policy,
+			 enum ramslice_place_class class,
+			 const struct ramslice_place_slice *p);
+int ramslice_place_end_of(enum ramslice_place_policy policy,
+			  enum ramslice_place_class class);
+int ramslice_place_new(struct ramslice_zone *rz);
 void ramslice_place_forget(void);
 void ramslice_place_refresh(struct ramslice_zone *rz);
 void ramslice_place_woken(struct ramslice_zone *rz, u32 id, u32 first);
 void ramslice_place_forget_types(u32 id);
 int ramslice_place_init(void);
+int ramslice_place_sysfs(struct kobject *kobj);
+void ramslice_place_debugfs(struct dentry *dir, struct ramslice_zone *rz);
+#else
+static inline enum ramslice_place_policy ramslice_place_policy(void)
+{
+	return RAMSLICE_PLACE_STOCK;
+}
+
+static inline u64
+ramslice_place_likes(enum ramslice_place_policy policy,
+		     enum ramslice_place_class class,
+		     const struct ramslice_place_slice *p)
+{
+	return 0;
+}
+
+/* The lowest slice that is empty, as with the policy "stock" */
+static inline int ramslice_place_end_of(enum ramslice_place_policy policy,
+					enum ramslice_place_class class)
+{
+	return 1;
+}
+
+static inline int ramslice_place_new(struct ramslice_zone *rz)
+{
+	return 0;
+}
+
+static inline void ramslice_place_forget(void)
+{
+}
+
+static inline void ramslice_place_refresh(struct ramslice_zone *rz)
+{
+}
+
+static inline void ramslice_place_woken(struct ramslice_zone *rz, u32 id,
+					u32 first)
+{
+}
+
+static inline void ramslice_place_forget_types(u32 id)
+{
+}
+
+static inline int ramslice_place_init(void)
+{
+	return 0;
+}
+
+static inline int ramslice_place_sysfs(struct kobject *kobj)
+{
+	return 0;
+}
+
+static inline void ramslice_place_debugfs(struct dentry *dir,
+					  struct ramslice_zone *rz)
+{
+}
+#endif /* CONFIG_RAMSLICE_PLACEMENT */
 
 #endif /* __MM_RAMSLICE_PLACE_H */

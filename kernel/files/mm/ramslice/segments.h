@@ -5,8 +5,10 @@
 #ifndef __MM_RAMSLICE_SEGMENTS_H
 #define __MM_RAMSLICE_SEGMENTS_H
 
+#include <linux/printk.h>
 #include <linux/types.h>
 #include <uapi/linux/ramslice.h>
+#include "boot_args.h"
 
 #define RAMSLICE_MAX_SEGMENTS	1024U
 
@@ -36,7 +38,6 @@ struct ramslice_segments {
 	u32 *id;
 };
 
-struct ramslice_boot;
 struct ramslice_geometry;
 
 int ramslice_parse_segments(const char *text, struct ramslice_segment *seg,
@@ -46,12 +47,6 @@ const char *ramslice_check_segments(struct ramslice_segment *seg,
 struct ramslice_segments *
 ramslice_make_segments(const struct ramslice_segment *seg, unsigned int nr);
 void ramslice_free_segments(struct ramslice_segments *t);
-
-u32 ramslice_segment_of(const struct ramslice_segments *t, unsigned long block);
-u32 ramslice_segments_from(const struct ramslice_segments *t,
-			   unsigned long block);
-u32 ramslice_segments_up_to(const struct ramslice_segments *t,
-			    unsigned long block);
 
 #ifdef CONFIG_ACPI
 const char *ramslice_parse_mpst(const void *table, size_t len,
@@ -67,7 +62,41 @@ static inline int ramslice_firmware_segments(struct ramslice_segment *seg,
 }
 #endif
 
+/* What others call. */
+#ifdef CONFIG_RAMSLICE_SEGMENTS
 int ramslice_segments_init(const struct ramslice_boot *boot);
-long ramslice_ioc_segments(void __user *arg);
+u32 ramslice_segment_of(const struct ramslice_segments *t, unsigned long block);
+u32 ramslice_segments_from(const struct ramslice_segments *t,
+			   unsigned long block);
+u32 ramslice_segments_up_to(const struct ramslice_segments *t,
+			    unsigned long block);
+#else
+/* Without tables, nobody has one to ask for */
+static inline u32 ramslice_segment_of(const struct ramslice_segments *t,
+				      unsigned long block)
+{
+	return 0;
+}
+
+static inline u32 ramslice_segments_from(const struct ramslice_segments *t,
+					 unsigned long block)
+{
+	return 0;
+}
+
+static inline u32 ramslice_segments_up_to(const struct ramslice_segments *t,
+					  unsigned long block)
+{
+	return 0;
+}
+
+static inline int ramslice_segments_init(const struct ramslice_boot *boot)
+{
+	if (!boot->firmware && !boot->table)
+		return 0;
+	pr_err("off: this kernel has slices of one size alone, without CONFIG_RAMSLICE_SEGMENTS\n");
+	return -EOPNOTSUPP;
+}
+#endif /* CONFIG_RAMSLICE_SEGMENTS */
 
 #endif /* __MM_RAMSLICE_SEGMENTS_H */

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Configuration in /sys/kernel/mm/ramslice: one value for each file, but for the
- * counts of refaults by distance. See
+ * Configuration in /sys/kernel/mm/ramslice: one value for each file. See
  * Documentation/ABI/testing/sysfs-kernel-mm-ramslice.
  */
 
@@ -247,132 +246,6 @@ static const struct attribute_group ramslice_price_group = {
 	.attrs = ramslice_price_attrs,
 };
 
-static ssize_t policy_show(struct kobject *kobj, struct kobj_attribute *attr,
-			   char *buf)
-{
-	return sysfs_emit(buf, "%s\n",
-			  ramslice_place_name(ramslice_place_policy()));
-}
-
-static ssize_t policy_store(struct kobject *kobj, struct kobj_attribute *attr,
-			    const char *buf, size_t len)
-{
-	int policy = ramslice_place_parse(buf);
-
-	if (policy < 0)
-		return policy;
-	ramslice_place_set_policy(policy);
-	return len;
-}
-
-static struct kobj_attribute policy_attr = __ATTR_RW(policy);
-
-static ssize_t policies_show(struct kobject *kobj, struct kobj_attribute *attr,
-			     char *buf)
-{
-	int len = ramslice_place_names(buf, PAGE_SIZE);
-
-	return len + sysfs_emit_at(buf, len, "\n");
-}
-
-static struct kobj_attribute policies_attr = __ATTR_RO(policies);
-
-static struct attribute *ramslice_place_attrs[] = {
-	&policy_attr.attr,
-	&policies_attr.attr,
-	NULL
-};
-
-static const struct attribute_group ramslice_place_group = {
-	.name = "placement",
-	.attrs = ramslice_place_attrs,
-};
-
-static ssize_t file_show(struct kobject *kobj, struct kobj_attribute *attr,
-			 char *buf)
-{
-	return ramslice_show_refaults(true, buf);
-}
-
-static struct kobj_attribute file_attr = __ATTR_RO(file);
-
-static ssize_t anon_show(struct kobject *kobj, struct kobj_attribute *attr,
-			 char *buf)
-{
-	return ramslice_show_refaults(false, buf);
-}
-
-static struct kobj_attribute anon_attr = __ATTR_RO(anon);
-
-static struct attribute *ramslice_refault_attrs[] = {
-	&file_attr.attr,
-	&anon_attr.attr,
-	NULL
-};
-
-static const struct attribute_group ramslice_refault_group = {
-	.name = "refault_distances",
-	.attrs = ramslice_refault_attrs,
-};
-
-static ssize_t nr_show(struct kobject *kobj, struct kobj_attribute *attr,
-		       char *buf)
-{
-	struct ramslice_buffer_stats stats;
-
-	ramslice_read_buffer_stats(&stats);
-	return sysfs_emit(buf, "%lu\n", stats.nr);
-}
-
-static struct kobj_attribute nr_attr = __ATTR_RO(nr);
-
-static ssize_t bytes_show(struct kobject *kobj, struct kobj_attribute *attr,
-			  char *buf)
-{
-	struct ramslice_buffer_stats stats;
-
-	ramslice_read_buffer_stats(&stats);
-	return sysfs_emit(buf, "%llu\n", (u64)PFN_PHYS(stats.nr_pages));
-}
-
-static struct kobj_attribute bytes_attr = __ATTR_RO(bytes);
-
-static ssize_t nr_refused_show(struct kobject *kobj,
-			       struct kobj_attribute *attr, char *buf)
-{
-	struct ramslice_buffer_stats stats;
-
-	ramslice_read_buffer_stats(&stats);
-	return sysfs_emit(buf, "%lu\n", stats.nr_refused);
-}
-
-static struct kobj_attribute nr_refused_attr = __ATTR_RO(nr_refused);
-
-static ssize_t last_refusal_show(struct kobject *kobj,
-				 struct kobj_attribute *attr, char *buf)
-{
-	struct ramslice_buffer_stats stats;
-
-	ramslice_read_buffer_stats(&stats);
-	return sysfs_emit(buf, "%s\n",
-			  ramslice_reason_name(stats.last_reason));
-}
-
-static struct kobj_attribute last_refusal_attr = __ATTR_RO(last_refusal);
-
-static struct attribute *ramslice_buffer_attrs[] = {
-	&nr_attr.attr,
-	&bytes_attr.attr,
-	&nr_refused_attr.attr,
-	&last_refusal_attr.attr,
-	NULL
-};
-
-static const struct attribute_group ramslice_buffer_group = {
-	.name = "buffers",
-	.attrs = ramslice_buffer_attrs,
-};
-
 static struct attribute *ramslice_off_attrs[] = {
 	&enabled_attr.attr,
 	NULL
@@ -394,8 +267,8 @@ int __init ramslice_sysfs_init(void)
 		return sysfs_create_group(kobj, &ramslice_off_group);
 	err = sysfs_create_group(kobj, &ramslice_group);
 	err = err ?: sysfs_create_group(kobj, &ramslice_price_group);
-	err = err ?: sysfs_create_group(kobj, &ramslice_place_group);
-	err = err ?: sysfs_create_group(kobj, &ramslice_refault_group);
-	err = err ?: sysfs_create_group(kobj, &ramslice_buffer_group);
+	err = err ?: ramslice_place_sysfs(kobj);
+	err = err ?: ramslice_refault_sysfs(kobj);
+	err = err ?: ramslice_buffer_sysfs(kobj);
 	return err ?: ramslice_cold_init(kobj);
 }

@@ -6,7 +6,7 @@
  * At power-off the host punches the slice's range out of the file. A read or a
  * write, by the CPU or by a device, brings the page back; at waking, before
  * anything may touch the memory, the host reports which pages are there. Each
- * of them is a violation. Scrambling (ramslice_sim.c) cannot see reads, nor
+ * of them is a violation. Scrambling (test_ramslice_sim.c) cannot see reads, nor
  * writes that are overwritten later.
  *
  * The host's side (in the lab of ramslice) listens at the other end of a
