@@ -5,7 +5,7 @@ kernel/base.lock names the first. Each other has a folder in kernel/bases, calle
 
     base.lock    the package, as in kernel/base.lock, and the suite and the file of its archive
     base.config  options that it names or offers otherwise, merged last
-    patches/     core/NNNN-*.patch and research/NNNN-*.patch replace that number in kernel/patches
+    patches/     PART/NNNN-*.patch replaces that number in the same part of kernel/patches
     overlay/     patches on top of kernel/files
     left-out     features that it goes without, a line each (no file: none)
 

@@ -107,6 +107,13 @@ def is_code(name):
     return str(name).endswith((".c", ".h")) and not re.search(r"(^|/)(tests|tools|lib)/", str(name))
 
 
+def nr_lines(path):
+    """Lines of a C file that are neither blank nor comment alone."""
+    text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
+    return sum(bool(line.strip()) and not line.lstrip().startswith("//")
+               for line in text.splitlines())
+
+
 def sizes(parts, hooks):
     """{part: (new files of code, their lines, files of code that hooks change, lines they add)}."""
     ours, found = set(map(str, overlay())), {}
@@ -118,15 +125,15 @@ def sizes(parts, hooks):
                 if is_code(name) and name not in ours:
                     changed.add(name)
                     added += sum(line.startswith("+") for line in lines)
-        found[part] = (len(new), sum(len((OVERLAY / name).read_text().splitlines())
-                                     for name in new), len(changed), added)
+        found[part] = (len(new), sum(nr_lines(OVERLAY / name) for name in new), len(changed),
+                       added)
     return found
 
 
 def print_sizes(found):
-    """A line for each part, without tests and documents."""
+    """A line for each part: tests and documents do not count, nor do comments."""
     for part, (files, lines, hooked, added) in found.items():
-        print(f"part {part}: {lines} lines in {files} files, "
+        print(f"part {part}: {lines} lines of code in {files} files, "
               f"{added} hook lines in {hooked} files of the kernel")
 
 

@@ -30,6 +30,8 @@
  *   compact.c   which slices to empty: one, or many within a budget
  *   request.c   requests and their outcome
  *   place.c     which slice the allocator's next pageblock comes from
+ *   place_files.c
+ *               its policy in sysfs
  *   ranking.c   the policy in force, and the worker that ranks slices by it
  *   rank.c      how placement policies like slices (pure)
  *   drain.c     slices that the kernel's pages are to leave
@@ -39,6 +41,8 @@
  *   contig.c    ranges that are free, for contiguous allocations
  *   ranges.c    what pageblocks cost as part of a buffer, and the cheapest range
  *   buffer.c    large contiguous buffers for drivers
+ *   buffer_files.c
+ *               their books in sysfs
  *   charge.c    charges of these to memory control groups
  *   heap.c      the same for programs, as dma-bufs
  *   power.c     power drivers
