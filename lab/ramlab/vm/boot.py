@@ -288,8 +288,9 @@ def main():
                 note_fatal(status)
             sys.exit(status)
         except EmulatorBroke as broken:
-            again = "once more" if attempt + 1 < ATTEMPTS else "too often"
-            print(f"vm: the machine broke, {again}: {broken}", file=sys.stderr, flush=True)
+            last = attempt + 1 == ATTEMPTS
+            what = f"giving up after {ATTEMPTS} attempts" if last else "starting it again"
+            print(f"vm: the emulated machine broke, {what}: {broken}", file=sys.stderr, flush=True)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     sys.exit(4)

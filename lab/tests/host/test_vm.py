@@ -70,3 +70,35 @@ def test_an_interactive_shell_finds_modules_and_the_cache(monkeypatch, tmp_path)
     given = [words[at + 1] for at, word in enumerate(words) if word == "--kopt"]
     for setting in (f"MODPROBE_OPTIONS=-d{kernel}", f"RAMSLICE_CACHE={CACHE}"):
         assert setting in given
+
+
+@pytest.fixture
+def breaking(monkeypatch, tmp_path):
+    """Runs the command in a machine that breaks so many times; returns the status."""
+    def run(times):
+        statuses = iter([boot.EmulatorBroke("no timer")] * times)
+
+        def run_guest(*_):
+            for broken in statuses:
+                raise broken
+            return 0
+
+        monkeypatch.setattr(boot.sys, "argv", ["vm", "true"])
+        monkeypatch.setattr(boot, "CACHE", tmp_path)
+        monkeypatch.setattr(boot, "image", lambda *_: tmp_path)
+        monkeypatch.setattr(boot, "run_guest", run_guest)
+        with pytest.raises(SystemExit) as ended:
+            boot.main()
+        return ended.value.code
+    return run
+
+
+def test_a_machine_that_breaks_once_is_started_again(breaking, capsys):
+    assert breaking(1) == 0
+    assert "broke, starting it again: no timer" in capsys.readouterr().err
+
+
+def test_a_machine_that_always_breaks_is_given_up(breaking, capsys):
+    assert breaking(boot.ATTEMPTS) == 4
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.endswith(f"broke, giving up after {boot.ATTEMPTS} attempts: no timer")
