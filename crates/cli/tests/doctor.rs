@@ -87,6 +87,15 @@ fn a_verdict_of_nothing_is_an_answer_and_no_verdict_is_a_failure() {
 }
 
 #[test]
+fn a_saved_machine_is_refused_with_how_to_make_what_the_doctor_takes() {
+    let output = doctor(&here("data/guest-8g.json"), &[]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("guest-8g.json is a file"), "{text}");
+    assert!(text.contains("`ramslice doctor --capture DIR`"), "{text}");
+}
+
+#[test]
 fn a_figure_that_makes_no_sense_is_wrong_usage() {
     for figure in ["9-1", "-3", "lots", "1e3"] {
         let output = doctor(laptop().path(), &[&format!("--mw-per-gib={figure}")]);

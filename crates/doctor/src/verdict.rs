@@ -176,20 +176,17 @@ fn virtual_machine(findings: &MachineFindings) -> PowerDownVerdict {
         ways.join(", ")
     ));
     let driver = findings.ramslice.as_ref().and_then(|ramslice| ramslice.real_driver());
-    if !findings.give_back.iter().any(|way| way.by_itself) {
-        verdict.because.push(HOST_OFFERS.to_owned());
+    let next_step = if !findings.give_back.iter().any(|way| way.by_itself) {
+        HOST_OFFERS
     } else if driver == Some("report") {
-        verdict.because.push(
-            "Whole slices go there at once: `ramslice giveback` says how much, and gives more."
-                .to_owned(),
-        );
+        "Whole slices go there at once: `ramslice giveback` says how much, and gives more."
     } else if findings.ramslice.is_some() {
-        verdict.because.push(
-            "Whole slices go there at once with `modprobe ramslice_report` and `ramslice giveback \
-             --now`."
-                .to_owned(),
-        );
-    }
+        "Whole slices go there at once with `modprobe ramslice_report` and `ramslice giveback \
+         --now`."
+    } else {
+        "`ramslice giveback` says what could go at this moment, and with `--now` gives it back."
+    };
+    verdict.because.push(next_step.to_owned());
     verdict.returnable_bytes = available;
     verdict
 }

@@ -344,6 +344,10 @@ fn says_how_a_host_offers_it(report: &DoctorReport) -> bool {
     report.verdict.because.iter().any(|sentence| sentence.contains("free-page-reporting=on"))
 }
 
+fn names_the_next_step(report: &DoctorReport) -> bool {
+    report.verdict.because.iter().any(|sentence| sentence.starts_with("`ramslice giveback` says"))
+}
+
 #[test]
 fn a_virtual_machine_has_nothing_and_says_whose_memory_it_is() {
     let guest = || {
@@ -382,9 +386,11 @@ fn a_virtual_machine_has_nothing_and_says_whose_memory_it_is() {
     assert!(report.findings.give_back[0].by_itself);
     assert_eq!(parameter(&report), Some("ramslice=4M"));
     assert!(!says_how_a_host_offers_it(&report), "it is offered");
+    assert!(names_the_next_step(&report), "{:?}", report.verdict.because);
     let silent = balloon("1000000000").report(None);
     assert!(!silent.findings.give_back[0].by_itself);
     assert!(says_how_a_host_offers_it(&silent));
+    assert!(!names_the_next_step(&silent), "nothing would reach the host");
     let report = guest().file("sys/bus/virtio/devices/virtio0/device", "0x0018\n").report(None);
     assert_eq!(report.findings.give_back[0].name, "virtio-mem");
 }

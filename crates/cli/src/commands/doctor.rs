@@ -11,7 +11,7 @@ use ramslice_doctor::{
 use serde::Serialize;
 
 use crate::context::{CommandContext, write_json};
-use crate::exit::ExitStatus;
+use crate::exit::{ExitStatus, UsageError};
 use crate::render::{ColumnAlign, OutputStyle, TextTable, heading, wrapped};
 
 const HELP: &str = "\
@@ -67,6 +67,13 @@ pub(crate) fn run(
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
     let path = context.source_path().unwrap_or(Path::new("/"));
+    if path.is_file() {
+        let text = format!(
+            "{} is a file: the doctor takes a directory, as `ramslice doctor --capture DIR` makes",
+            path.display()
+        );
+        return Err(UsageError(text).into());
+    }
     let root = SystemRoot::open(path)?;
     if let Some(directory) = &args.capture {
         let captured = capture(&root, directory)?;
