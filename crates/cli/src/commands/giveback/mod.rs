@@ -279,14 +279,13 @@ fn check_reaches_the_host(
         ));
     }
     if !info.reports_to_host() {
-        let how = if info.power_driver == "none" {
-            "load the one that reports to it: `modprobe ramslice_report`".to_owned()
-        } else {
-            format!(
-                "unload {0}, and load the one that reports to it: `modprobe ramslice_report`",
-                info.power_driver
-            )
+        // Drivers of the series are modules by the driver's name; a vendor's may have any.
+        let unload = match info.power_driver.as_str() {
+            "none" => "",
+            "sim" => "unload it with `rmmod ramslice_sim`, and ",
+            _ => "unload its module, and ",
         };
+        let how = format!("{unload}load the one that reports to it: `modprobe ramslice_report`");
         return Err(UsageError(format!(
             "nothing would reach the host: the power driver is {}; {how}",
             info.power_driver
@@ -482,7 +481,9 @@ mod tests {
             check_reaches_the_host(&info(driver), devices).unwrap_err().to_string()
         };
         assert!(refused("none", None).contains("`modprobe ramslice_report`"));
-        assert!(refused("sim", None).contains("unload sim"));
+        assert!(!refused("none", None).contains("unload"));
+        assert!(refused("sim", None).contains("`rmmod ramslice_sim`, and load"));
+        assert!(refused("vendor", None).contains("is vendor; unload its module, and load"));
         assert!(refused("report", Some(&[])).contains("no device"));
         assert!(check_reaches_the_host(&info("report"), None).is_ok());
         let stock = BackendInfo { abi_version: 0, ..info("none") };
