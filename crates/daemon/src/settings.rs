@@ -395,7 +395,10 @@ impl DaemonSettings {
                     );
                     fault_at(text, None, message)
                 } else {
-                    let message = format!("missing field `schema_version`: write {version}");
+                    let message = format!(
+                        "missing field `schema_version`: write {version}; only a drop-in, a file \
+                         in ramsliced.toml.d, does without"
+                    );
                     fault_at(text, Some(0..0), message)
                 };
                 return Err(refuse(vec![fault]));

@@ -159,7 +159,7 @@ fn what_is_wrong_is_told_with_its_place_and_what_is_allowed() {
 fn a_version_that_is_missing_or_another_is_refused() {
     let rows = [
         ("schema_version = 2", "1:18", "this daemon knows 1"),
-        ("mode = \"on\"", "1:1", "missing field `schema_version`"),
+        ("mode = \"on\"", "1:1", "only a drop-in"),
         ("schema_version = \"1\"", "1:18", "it must be 1"),
     ];
     refused(&rows, "");
