@@ -240,6 +240,24 @@ fn statistics_need_no_slices() {
 }
 
 #[test]
+fn what_is_no_recording_is_named_with_what_it_lacks() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("file");
+    fs::write(&file, "x").unwrap();
+    for (path, why) in [
+        (home.path().join("none"), "it does not exist"),
+        (file, "it is no directory"),
+        (home.path().to_owned(), "it has no directory `snapshots`"),
+    ] {
+        let output = ramslice(&["record", "--check"]).arg(&path).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        let expected =
+            format!("{} is not a recording made by `ramslice-lab record`: {why}", path.display());
+        assert!(text(&output).contains(&expected), "{}", text(&output));
+    }
+}
+
+#[test]
 fn a_directory_without_a_recording_cannot_be_looked_at() {
     let home = tempfile::tempdir().unwrap();
     let output = ramslice(&["map", "--from"]).arg(home.path()).output().unwrap();

@@ -276,6 +276,7 @@ fn damaged_runs_are_named_by_file() {
 
     let cases = [
         ("samples.json", "{\"schema_version\": 1", "samples.json is not JSON, or damaged"),
+        ("notes.txt", "what I did", "notes.txt is not a run: a run is a directory"),
         ("other.json", "{\"schema_version\": 1}", "other.json is not a run: a run is a directory"),
         (
             "times.csv",

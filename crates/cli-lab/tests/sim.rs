@@ -86,6 +86,14 @@ fn what_cannot_be_simulated_is_named() {
             "{error}"
         );
     }
+    let error = refused(&["run", "batch", "--memory", "64"], 1);
+    assert!(
+        error.contains("less than a slice of 1 GiB")
+            && error.contains("without a unit is in bytes"),
+        "{error}"
+    );
+    let error = refused(&["run", "batch", "--profile", "/"], 2);
+    assert!(error.contains("/ is a directory: a profile is a file"), "{error}");
     let error = refused(&["run", "batch", "--profile", "mobile-states"], 2);
     assert!(error.contains("mobile-states"), "{error}");
     let error = refused(&["fleet", "/nonexistent.csv"], 1);

@@ -26,6 +26,9 @@ pub fn text(name: &str) -> Result<(String, String)> {
         );
         return Err(UsageError(message).into());
     }
+    if path.is_dir() {
+        return Err(UsageError(format!("{name} is a directory: a profile is a file")).into());
+    }
     let text = fs::read_to_string(path).with_context(|| format!("reading {name}"))?;
     Ok((text, name.to_owned()))
 }

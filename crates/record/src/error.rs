@@ -114,14 +114,14 @@ pub enum ReadError {
     },
     /// There is no recording.
     #[error(
-        "{path} is not a recording made by `ramslice-lab record`: it has no {missing}",
+        "{path} is not a recording made by `ramslice-lab record`: {why}",
         path = .path.display()
     )]
     NotARecording {
         /// The directory.
         path: PathBuf,
-        /// What every recording has.
-        missing: String,
+        /// What it lacks of what every recording has.
+        why: String,
     },
     /// A part is not a whole Parquet file.
     #[error(

@@ -80,14 +80,18 @@ impl Recording {
     fn open_with(dir: &Path, skip: bool) -> Result<Self, ReadError> {
         let (mut parts, mut temporaries, mut broken_parts) = (BTreeMap::new(), 0, Vec::new());
         let mut info = None;
+        let not_a_recording = |why: String| ReadError::NotARecording { path: dir.to_owned(), why };
+        if !dir.is_dir() {
+            let why = if dir.exists() { "it is no directory" } else { "it does not exist" };
+            return Err(not_a_recording(why.to_owned()));
+        }
         for table in RecordingTable::ALL {
             let path = dir.join(table.name());
             if !path.is_dir() {
                 if table.is_optional() {
                     continue;
                 }
-                let missing = format!("directory `{table}`");
-                return Err(ReadError::NotARecording { path: dir.to_owned(), missing });
+                return Err(not_a_recording(format!("it has no directory `{table}`")));
             }
             let mut numbers: BTreeMap<u32, PathBuf> = BTreeMap::new();
             for entry in fs::read_dir(&path).map_err(|source| ReadError::io(&path, source))? {
@@ -115,10 +119,7 @@ impl Recording {
             parts.insert(table, whole);
         }
         let Some(info) = info else {
-            return Err(ReadError::NotARecording {
-                path: dir.to_owned(),
-                missing: "part".to_owned(),
-            });
+            return Err(not_a_recording("it has no part".to_owned()));
         };
         let end = read_end(&dir.join(part::MANIFEST))?;
         Ok(Self { dir: dir.to_owned(), info, end, parts, temporaries, broken_parts })

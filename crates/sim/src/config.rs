@@ -178,8 +178,17 @@ impl SimConfig {
             .iter()
             .find(|zone| zone.size.0 == 0 || !zone.size.0.is_multiple_of(self.slice_bytes.0))
         {
+            if zone.size.0 == 0 {
+                let wrong =
+                    format!("zone {} has less than a slice of {}", zone.name, self.slice_bytes);
+                return error(
+                    "memory",
+                    wrong,
+                    "it is one at least; a size without a unit is in bytes",
+                );
+            }
             let wrong = format!("zone {} of {}", zone.name, zone.size);
-            return error("memory", wrong, "a zone consists of whole slices, and of one at least");
+            return error("memory", wrong, "a zone consists of whole slices");
         }
         if self.zones.is_empty() || self.memory().0 / self.slice_bytes.0 > 1 << 20 {
             return error("memory", self.memory().to_string(), "there are 1 to 1048576 slices");

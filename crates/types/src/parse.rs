@@ -60,7 +60,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
         ParseError::new(
             text,
             "a time",
-            "write a whole number above 0 with ms, s, m or h, as in 500ms, 60s or 2m",
+            "write a whole number above 0, of seconds or with ms, s, m or h, as in 60, 500ms or 2m",
         )
     };
     let (number, suffix) = split_suffix(text);
@@ -148,7 +148,11 @@ mod tests {
         assert_eq!(parse_duration("60"), Ok(Duration::from_mins(1)));
         assert_eq!(parse_duration("2m"), Ok(Duration::from_mins(2)));
         for text in ["0", "0s", "1d", "1200h", "s", "-5s"] {
-            assert!(parse_duration(text).is_err(), "{text}");
+            let error = parse_duration(text).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("`{text}`")) && error.contains("of seconds"),
+                "{error}"
+            );
         }
     }
 

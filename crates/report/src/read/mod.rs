@@ -108,6 +108,9 @@ impl<'a> RunReader<'a> {
     }
 
     fn document(&mut self, name: &str, path: &Path, text: &str) -> Result<String> {
+        if !text.trim_start().starts_with('{') {
+            return Err(not_a_run(path));
+        }
         // The last of several documents, one to a line, has the sums of all.
         let mut documents = serde_json::Deserializer::from_str(text).into_iter::<Value>();
         let mut last = None;

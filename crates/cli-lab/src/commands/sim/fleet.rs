@@ -47,7 +47,8 @@ pub(super) struct FleetArgs {
     /// Machine utilisation in the layout of `machine_usage.csv`
     #[arg(value_name = "FILE", required_unless_present = "generate", conflicts_with = "generate")]
     file: Option<PathBuf>,
-    /// Take rows of FILE that are usually more than an hour apart, which else count as milliseconds
+    /// Take rows of FILE that are usually more than an hour apart; otherwise their times count as
+    /// milliseconds
     #[arg(long, requires = "file")]
     sparse: bool,
     /// Make up this many machines

@@ -34,8 +34,8 @@ pub(super) struct LoadOptions {
     /// The machine of a file of utilisation [default: the first]
     #[arg(long = "machine", value_name = "ID")]
     name: Option<String>,
-    /// Take rows of a file of utilisation that are usually more than an hour apart, which else
-    /// count as milliseconds
+    /// Take rows of a file of utilisation that are usually more than an hour apart; otherwise their
+    /// times count as milliseconds
     #[arg(long)]
     sparse: bool,
     #[command(flatten)]

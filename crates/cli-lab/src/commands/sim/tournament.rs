@@ -87,8 +87,8 @@ pub(super) struct TournamentArgs {
         conflicts_with = "sample"
     )]
     machines: Vec<String>,
-    /// Take rows of a file of utilisation that are usually more than an hour apart, which else
-    /// count as milliseconds
+    /// Take rows of a file of utilisation that are usually more than an hour apart; otherwise their
+    /// times count as milliseconds
     #[arg(long, requires = "usage")]
     sparse: bool,
     #[command(flatten)]
