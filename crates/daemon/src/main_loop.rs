@@ -74,6 +74,9 @@ struct MainLoop<'a> {
     /// The open backend failed, or the settings ask for another one. It and its guard stay until
     /// another one is open.
     reopen_pending: bool,
+    /// The stock backend that another kind has replaced, while memory is offline that only it can
+    /// wake: the patched kernel does not know of blocks that memory hotplug took offline.
+    replaced: Option<OpenedBackend>,
     guard: Option<GuardThread>,
     trigger: Option<PressureTrigger>,
     /// Moves idle memory to cold nodes and back, if the settings ask for it.
@@ -256,6 +259,7 @@ impl<'a> MainLoop<'a> {
             backend: None,
             what_if: None,
             reopen_pending: false,
+            replaced: None,
             guard: None,
             trigger: None,
             cold: None,
@@ -400,6 +404,7 @@ impl MainLoop<'_> {
 
     fn try_step(&mut self, now: Duration) -> Result<(), BackendError> {
         self.open()?;
+        self.wake_replaced(WAKE_AT_RELOAD);
         self.guard();
         // Only slices that really go offline need a guard.
         let mode = self.engine.settings().mode;
@@ -441,7 +446,25 @@ impl MainLoop<'_> {
         // be opened cannot always be watched.
         let backend = Arc::clone(&opened.backend);
         self.what_if = self.what_if.take().map(|what_if| what_if.around(backend));
-        self.backend = Some(opened);
+        // Without a guard, this daemon has nothing offline by memory hotplug.
+        let leaves_stock = opened.guardable.is_none() && self.guard.is_some();
+        let wakes = leaves_stock && self.wakes_at_stop();
+        let before = self.backend.replace(opened);
+        if wakes && let Some(before) = before.filter(|before| before.guardable.is_some()) {
+            info!("the stock backend is no longer used: what it took offline is woken");
+            self.replaced = Some(before);
+            self.wake_pending = false;
+        } else if leaves_stock {
+            warn!(
+                "the stock backend is no longer used: by stop.slices, what it took offline stays \
+                 so, and nothing wakes it when memory runs short"
+            );
+        } else if self.backend.as_ref().is_some_and(|opened| opened.guardable.is_some())
+            && self.replaced.take().is_some()
+        {
+            // A stock backend again, which knows what is offline.
+            self.wake_pending |= self.engine.settings().mode != DaemonMode::On;
+        }
         self.reopen_pending = false;
         if std::mem::take(&mut self.earlier_wake_pending)
             && self.engine.settings().mode != DaemonMode::On
@@ -460,8 +483,12 @@ impl MainLoop<'_> {
     /// Starts the guard that a stock kernel needs while the daemon has slices offline, or ends it.
     fn guard(&mut self) {
         let wanted = self.engine.settings().mode == DaemonMode::On || self.wake_pending;
-        let guardable =
-            self.backend.as_ref().and_then(|opened| opened.guardable.clone()).filter(|_| wanted);
+        let guardable = self
+            .backend
+            .as_ref()
+            .and_then(|opened| opened.guardable.clone())
+            .filter(|_| wanted)
+            .or_else(|| self.replaced.as_ref().and_then(|before| before.guardable.clone()));
         let before = self.guard_error.take();
         match (guardable, &self.guard) {
             (None, _) => self.guard = None,

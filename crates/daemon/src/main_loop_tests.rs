@@ -5,10 +5,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use ramslice_backend::FakeMachine;
-use ramslice_types::{Backend, BackendErrorKind, Request};
+use ramslice_sim::{SimBackend, SimConfig};
+use ramslice_types::{Backend, BackendErrorKind, Bytes, Request};
 
 use super::*;
 use crate::engine::STOCK;
+use crate::settings::BackendChoice;
 
 /// Time that passes with each look at it.
 struct TickClock(Cell<u64>);
@@ -80,11 +82,19 @@ impl TestPlace {
             },
         };
         fs::write(&options.config, config).unwrap();
-        let opener = |_: &DaemonSettings, _: &KeepGoing| {
+        let opener = |settings: &DaemonSettings, _: &KeepGoing| {
             if self.shut.get() {
                 return Err(BackendError::new(BackendErrorKind::Failed, "it cannot be opened"));
             }
             self.opens.set(self.opens.get() + 1);
+            if settings.backend == BackendChoice::Kernel {
+                let sim = SimBackend::new(SimConfig::new(Bytes(2 << 30), Bytes(64 << 20))).unwrap();
+                return Ok(OpenedBackend {
+                    backend: Arc::new(sim),
+                    kind: "kernel",
+                    guardable: None,
+                });
+            }
             let backend = Arc::new(self.fake.backend());
             Ok(OpenedBackend {
                 backend: Arc::clone(&backend) as Arc<dyn Backend>,
@@ -208,6 +218,48 @@ fn a_daemon_that_never_saw_the_machine_opens_it_to_wake_what_an_earlier_one_left
         daemon.stop();
     });
     assert!(place.fake.off().is_empty());
+}
+
+/// Reads the settings again, after this line was put before the others.
+fn reload_with(daemon: &mut MainLoop<'_>, line: &str) {
+    let text = fs::read_to_string(&daemon.options.config).unwrap();
+    fs::write(&daemon.options.config, format!("{line}\n{text}")).unwrap();
+    daemon.reload();
+}
+
+#[test]
+fn what_the_stock_backend_took_offline_is_woken_when_the_kernels_replaces_it() {
+    let place = TestPlace::new();
+    place.run("boot", "on", "auto", |daemon| {
+        daemon.step();
+        let off = place.fake.off();
+        assert!(!off.is_empty() && daemon.guard.is_some());
+        place.fake.wakes(off[0], false);
+        reload_with(daemon, "backend = \"kernel\"");
+        daemon.step();
+        assert!(
+            daemon.backend.as_ref().unwrap().guardable.is_none() && daemon.last_error.is_none()
+        );
+        // What does not wake is guarded, and tried again at each step.
+        assert!(daemon.guard.is_some() && place.fake.off() == off[..1]);
+        place.fake.wakes(off[0], true);
+        daemon.step();
+        assert!(daemon.guard.is_none() && place.fake.off().is_empty());
+    });
+}
+
+#[test]
+fn a_daemon_that_stops_right_after_its_backend_changed_wakes_what_the_first_took_offline() {
+    for (stop, stays) in [("auto", false), ("leave", true)] {
+        let place = TestPlace::new();
+        place.run("boot", "on", stop, |daemon| {
+            daemon.step();
+            assert!(!place.fake.off().is_empty());
+            reload_with(daemon, "backend = \"kernel\"");
+            daemon.stop();
+        });
+        assert_eq!(!place.fake.off().is_empty(), stays, "{stop}");
+    }
 }
 
 #[test]

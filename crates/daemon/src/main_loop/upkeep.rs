@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ramslice_types::Backend;
 use tracing::{debug, error, info, warn};
 
 use super::{MainLoop, WAKE_AGAIN, WAKE_AT_RELOAD, WAKE_AT_STOP};
@@ -157,18 +158,41 @@ impl MainLoop<'_> {
             warn!(why, "no slice could be woken; `ramslice online --all` tries again");
             return;
         };
-        // The guard would be in the way. It starts again if something stays offline.
+        let backend = Arc::clone(&opened.backend);
+        self.wake_pending = !self.wake_all_of(&*backend, within);
+        if self.wake_pending {
+            warn!("not all slices could be woken; `ramslice online --all` tries again");
+            self.guard();
+        }
+    }
+
+    /// Wakes what the stock backend took offline that another kind has replaced. Until all of it is
+    /// online, each step tries again and a guard watches over the rest.
+    pub(super) fn wake_replaced(&mut self, within: Duration) {
+        let Some(before) = self.replaced.take() else { return };
+        if self.wake_all_of(&*before.backend, within) {
+            return;
+        }
+        warn!(
+            "not all memory blocks could be woken that the stock backend took offline; each step \
+             tries again"
+        );
+        self.replaced = Some(before);
+        self.guard();
+    }
+
+    /// Returns whether all of the backend's slices are awake.
+    fn wake_all_of(&mut self, backend: &dyn Backend, within: Duration) -> bool {
+        // The guard would be in the way. The caller starts it again if something stays offline.
         self.guard = None;
         let until = Instant::now() + within;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            self.wake_pending = !self.engine.wake_all(&*opened.backend, left.max(WAKE_AGAIN));
-            if !self.wake_pending {
-                return;
+            if self.engine.wake_all(backend, left.max(WAKE_AGAIN)) {
+                return true;
             }
             if left <= WAKE_AGAIN {
-                warn!("not all slices could be woken; `ramslice online --all` tries again");
-                return self.guard();
+                return false;
             }
             std::thread::sleep(WAKE_AGAIN);
         }
@@ -179,6 +203,7 @@ impl MainLoop<'_> {
         if self.saved_at.is_none_or(|at| at.elapsed() >= every) || self.engine.has_acted() {
             self.save(
                 self.wake_pending
+                    || self.replaced.is_some()
                     || self.earlier_wake_pending
                     || self.engine.settings().mode == DaemonMode::On,
             );
@@ -246,13 +271,16 @@ impl MainLoop<'_> {
             debug!("the machine cannot be opened again: the backend that is open is used");
         }
         let wakes = self.wake_pending || on && self.wakes_at_stop();
+        let until = Instant::now() + WAKE_AT_STOP;
+        self.wake_replaced(WAKE_AT_STOP);
         if wakes {
-            self.wake_all(WAKE_AT_STOP);
+            self.wake_all(until.saturating_duration_since(Instant::now()));
         }
         self.guard = None;
         // Removes its kdamonds.
         self.cold = None;
-        self.save(if wakes { self.wake_pending } else { self.earlier_wake_pending || on });
+        let is_left = if wakes { self.wake_pending } else { self.earlier_wake_pending || on };
+        self.save(is_left || self.replaced.is_some());
         // A reader would take it for current.
         let _ = fs::remove_file(self.options.runtime_dir.join(status::FILE));
         if let Some(given_back) = self.engine.given_back() {
