@@ -40,6 +40,9 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_mins(5);
 /// How long the daemon tries to wake everything before it stops. systemd waits longer.
 const WAKE_AT_STOP: Duration = Duration::from_mins(1);
+/// By how much a request may exceed its deadline: it ends after the page or memory block that it is
+/// at.
+const BEYOND_DEADLINE: Duration = Duration::from_secs(30);
 /// The same when the mode is no longer on. The daemon tries again at each step.
 const WAKE_AT_RELOAD: Duration = Duration::from_secs(5);
 /// The pause between two of these attempts.
@@ -309,7 +312,9 @@ impl MainLoop<'_> {
             } else if pressed {
                 let real = self.backend.as_ref().map(|opened| &*opened.backend);
                 let what_if = self.what_if.as_ref().map(|what_if| what_if as &dyn Backend);
+                let busy = self.watchdog.busy(self.engine.settings().deadline + BEYOND_DEADLINE);
                 self.engine.pressure(what_if.or(real), now);
+                drop(busy);
                 self.next_step = Instant::now();
                 self.watchdog.notify_if_due();
             }
@@ -410,6 +415,7 @@ impl MainLoop<'_> {
         let mode = self.engine.settings().mode;
         self.engine.set_guard_error(self.guard_error.clone().filter(|_| mode == DaemonMode::On));
         let Some(opened) = &self.backend else { return Ok(()) };
+        let _busy = self.watchdog.busy(self.engine.longest_requests() + BEYOND_DEADLINE);
         match mode {
             DaemonMode::On => self.engine.step(&*opened.backend, opened.kind, now),
             DaemonMode::Off => self.engine.watch(&*opened.backend, opened.kind, now),

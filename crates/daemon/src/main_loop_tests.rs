@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::AtomicU32;
 
 use ramslice_backend::FakeMachine;
 use ramslice_sim::{SimBackend, SimConfig};
@@ -11,6 +12,7 @@ use ramslice_types::{Backend, BackendErrorKind, Bytes, Request};
 use super::*;
 use crate::engine::STOCK;
 use crate::settings::BackendChoice;
+use crate::settings_schema::limits;
 
 /// Time that passes with each look at it.
 struct TickClock(Cell<u64>);
@@ -353,6 +355,43 @@ fn without_the_permission_to_read_the_machine_only_root_waits() {
             assert_eq!(daemon.lacks_privileges(true), None);
         });
     }
+}
+
+#[test]
+fn systemd_takes_a_daemon_for_alive_while_a_request_runs_for_longer_than_its_watchdog() {
+    let place = TestPlace::new();
+    place.run("boot", "on", "auto", |daemon| {
+        let count = Arc::new(AtomicU32::new(0));
+        let send = {
+            let count = Arc::clone(&count);
+            move |_: &[sd_notify::NotifyState<'_>]| {
+                let _ = count.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let every = Some(Duration::from_millis(100));
+        daemon.watchdog = Arc::new(SystemdWatchdog::with_sender(every, Box::new(send)));
+        daemon.watchdog.started();
+        place.fake.switches_in(Duration::from_secs(3));
+        daemon.step();
+        assert!(!place.fake.off().is_empty());
+        let offlining = count.swap(0, Ordering::Relaxed);
+        daemon.stop();
+        let waking = count.load(Ordering::Relaxed);
+        // One each would come from between two tasks.
+        assert!(offlining > 5 && waking > 5, "{offlining} {waking}");
+    });
+}
+
+#[test]
+fn the_packaged_unit_waits_for_the_longest_request_and_for_waking_everything() {
+    let unit = include_str!("../../../packaging/systemd/ramsliced.service");
+    let seconds = |name: &str| {
+        let value = unit.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        value.trim_end_matches('s').parse::<u64>().unwrap()
+    };
+    let [_, longest] = limits("requests.deadline_seconds");
+    let stop = longest as u64 + WAKE_AT_STOP.as_secs() + BEYOND_DEADLINE.as_secs();
+    assert!(seconds("TimeoutStopSec=") >= stop, "{stop} s");
 }
 
 #[test]

@@ -62,6 +62,8 @@ pub(super) struct FakeState {
     pub(super) now_ms: u64,
     /// If set, real time passes as well, because a thread waits for it.
     real_start: Option<Instant>,
+    /// What a write takes in real time.
+    write_sleep: Duration,
     /// What a write takes, and one that fails beyond that.
     pub(super) write_ms: u64,
     pub(super) failure_ms: u64,
@@ -135,6 +137,11 @@ impl FakeMachine {
         let failures = &mut self.inner().failures;
         failures.remove(&(number, "online"));
         failures.extend((!wakes).then_some(((number, "online"), Errno::NOMEM)));
+    }
+
+    /// Sets how long the switching of a block really takes.
+    pub fn switches_in(&self, time: Duration) {
+        self.inner().write_sleep = time;
     }
 
     /// Sets whether its zones are unreadable.
@@ -394,6 +401,8 @@ impl SystemFiles for FakeMachine {
         let number =
             path.split('/').nth(4).and_then(|name| name.strip_prefix("memory")?.parse().ok());
         let number = number.unwrap();
+        let sleep = self.inner().write_sleep;
+        std::thread::sleep(sleep);
         let (result, pinned) = {
             let mut inner = self.inner();
             (inner.switch(number, text), inner.pinned_blocks.contains(&number))

@@ -1,6 +1,8 @@
 //! What the stock backend leaves available and where, and what ends its requests, over a simulated
 //! machine.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ramslice_types::{Backend, Bytes, NodeId, Pages, Reason, Request, RequestOp, SliceId};
@@ -216,6 +218,33 @@ fn a_request_ends_when_memory_runs_short_even_if_no_guard_can_report_it() {
     let read = fake.inner().pages_read;
     assert_eq!(backend.request(&Request::default()).unwrap().reason, Reason::Pressure);
     assert_eq!(fake.inner().pages_read, read);
+}
+
+#[test]
+fn a_program_that_is_to_end_does_not_wait_for_the_deadline_of_its_request() {
+    let fake = FakeMachine::new();
+    fake.inner().pinned_blocks.insert(5);
+    let goes_on = Arc::new(AtomicBool::new(true));
+    let backend = fake.backend().with_interruption({
+        let goes_on = Arc::clone(&goes_on);
+        move || goes_on.load(Ordering::Relaxed)
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while fake.inner().writes.is_empty() {
+                std::thread::yield_now();
+            }
+            goes_on.store(false, Ordering::Relaxed);
+        });
+        assert_eq!(offline(&backend, 5), Reason::Signal);
+    });
+    // Before it ends, it wakes what it has taken offline.
+    assert!(fake.off().is_empty());
+    goes_on.store(true, Ordering::Relaxed);
+    assert_eq!(offline(&backend, 6), Reason::None);
+    goes_on.store(false, Ordering::Relaxed);
+    let all = Request::new(RequestOp::OnlineAll);
+    assert_eq!(backend.request(&all).unwrap().slices_done, 1);
 }
 
 #[test]

@@ -102,7 +102,7 @@ pub struct HotplugBackend {
     segments_compared: AtomicBool,
     /// A scan counts as recent for this many times its duration.
     scan_reuse_factor: u32,
-    /// Asked before each slice whose pages are read.
+    /// Asked before each slice whose pages are read, and while a request runs.
     may_continue: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -149,8 +149,10 @@ impl HotplugBackend {
         Self { scan_reuse_factor: times, ..self }
     }
 
-    /// Asks `goes_on` before it reads the pages of a slice; if that returns false, the scan ends
-    /// with an error. A scan takes a few tenths of a second per 10 GiB.
+    /// Asks `goes_on` before it reads the pages of a slice, before it takes a block offline, and
+    /// meanwhile again and again; if that returns false, the scan ends with an error and the
+    /// request with [`Reason::Signal`](ramslice_types::Reason::Signal). A request that begins only
+    /// then is carried out: it is to clean up. A scan takes a few tenths of a second per 10 GiB.
     #[must_use]
     pub fn with_interruption(self, goes_on: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { may_continue: Box::new(goes_on), ..self }

@@ -26,7 +26,7 @@ pub(super) struct RequestLimits<'a> {
     /// When to look again, in milliseconds of the monotonic clock.
     next_ms: AtomicU64,
     short_seen: AtomicBool,
-    /// Ctrl-C came before: the request is to clean up.
+    /// Ctrl-C came before, or the program was ending: the request is to clean up.
     began_interrupted: bool,
     /// On the monotonic clock.
     pub(super) end: Duration,
@@ -37,7 +37,7 @@ impl<'a> RequestLimits<'a> {
     /// any; `floor` is 0 for other requests.
     pub(super) fn new(backend: &'a HotplugBackend, floor: Bytes) -> Self {
         let (next_ms, short) = (AtomicU64::new(0), AtomicBool::new(false));
-        let began_interrupted = backend.system.is_interrupted();
+        let began_interrupted = backend.system.is_interrupted() || !(backend.may_continue)();
         let end = Duration::MAX;
         Self { backend, floor, next_ms, short_seen: short, began_interrupted, end }
     }
@@ -62,10 +62,11 @@ impl<'a> RequestLimits<'a> {
         short
     }
 
-    /// Whether Ctrl-C came during this request: also while the kernel could not be interrupted, as
-    /// when it waits for a driver.
+    /// Whether Ctrl-C came during this request, or the program is to end: also while the kernel
+    /// could not be interrupted, as when it waits for a driver.
     pub(super) fn is_interrupted(&self) -> bool {
-        !self.began_interrupted && self.backend.system.is_interrupted()
+        !self.began_interrupted
+            && (self.backend.system.is_interrupted() || !(self.backend.may_continue)())
     }
 
     /// Why the request must start nothing more.
@@ -116,9 +117,13 @@ impl<'a> BlockEmptying<'a> {
         }
     }
 
-    /// Whether to interrupt the kernel.
+    /// Whether to interrupt the kernel. After the deadline it is interrupted in any case: whether
+    /// the program goes on is no longer asked then, because it takes the question for progress.
     pub(super) fn should_end(&self) -> bool {
-        self.limits.is_memory_needed() || (self.may_give_up && self.is_stuck())
+        let is_in_time = self.limits.backend.system.now() < self.limits.end;
+        self.limits.is_memory_needed()
+            || (is_in_time && self.limits.is_interrupted())
+            || (self.may_give_up && self.is_stuck())
     }
 
     /// Whether it ended because no more pages left.

@@ -342,6 +342,12 @@ impl DecisionEngine {
         }
     }
 
+    /// How long the requests of a step take at most: those of the policies and those that make huge
+    /// pages, each followed by what must wake, which has as long again.
+    pub(crate) fn longest_requests(&self) -> Duration {
+        4 * self.settings.deadline
+    }
+
     /// Whether the last step sent requests.
     pub fn has_acted(&self) -> bool {
         let requested = self.decisions.iter().any(|done| !done.zone.requests.is_empty());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ramslice_types::Backend;
 use tracing::{debug, error, info, warn};
 
-use super::{MainLoop, WAKE_AGAIN, WAKE_AT_RELOAD, WAKE_AT_STOP};
+use super::{BEYOND_DEADLINE, MainLoop, WAKE_AGAIN, WAKE_AT_RELOAD, WAKE_AT_STOP};
 use crate::metrics_server::MetricsServer;
 use crate::mode::DaemonMode;
 use crate::persisted_state::{self, PersistedState};
@@ -186,6 +186,7 @@ impl MainLoop<'_> {
         // The guard would be in the way. The caller starts it again if something stays offline.
         self.guard = None;
         let until = Instant::now() + within;
+        let _busy = self.watchdog.busy(within + BEYOND_DEADLINE);
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if self.engine.wake_all(backend, left.max(WAKE_AGAIN)) {
