@@ -415,8 +415,13 @@ impl ColdMonitor {
             self.ownership.forget();
             return Err(error.into());
         }
+        // Until they are written down, any error ends them: the next run would not know whose they
+        // are.
+        self.ownership.started();
+        self.is_clean = false;
         let pids = self.damon.kdamonds()?;
         self.ownership.write(Some(pids.iter().flatten().copied().collect())).map_err(unwritten)?;
+        self.is_clean = true;
         let stats = vec![SchemeStats::default(); plans.len()];
         let pairs = pairs.iter().map(|pair| (pair.hot.node, pair.cold.node)).collect();
         let running = RunningKdamonds {

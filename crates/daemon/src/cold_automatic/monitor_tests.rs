@@ -217,6 +217,36 @@ fn without_a_measure_of_its_cpu_time_nothing_runs() {
 }
 
 #[test]
+fn kdamonds_that_cannot_be_written_down_do_not_stay() {
+    let mut host = TestHost::new();
+    let runtime = host.root.path().join("run");
+    // As if the file system was full for what is longer than before they are set up.
+    let ownership = KdamondOwnership::new(&runtime, "boot").written_by(|path, text| {
+        if text.ends_with(b"null}") {
+            return fs::write(path, text);
+        }
+        Err(std::io::ErrorKind::StorageFull.into())
+    });
+    host.monitor = ColdMonitor::new(host.root.path(), ownership);
+    let status = host.tick();
+    assert_eq!(status.state, ColdWord::NotAvailable);
+    assert!(status.why.contains("cannot be written down"), "{}", status.why);
+    assert_eq!((host.text("nr_kdamonds").as_str(), host.text("0/state").as_str()), ("0", "off"));
+    assert!(!KdamondOwnership::file(&runtime).exists());
+}
+
+#[test]
+fn kdamonds_that_cannot_be_removed_at_once_are_removed_later() {
+    let mut host = TestHost::new();
+    host.put(&format!("{ADMIN}/0/pid"), "?\n");
+    assert_eq!(host.tick().state, ColdWord::NotAvailable);
+    assert_eq!(host.text("nr_kdamonds"), "2");
+    host.put(&format!("{ADMIN}/0/pid"), "100\n");
+    host.monitor.remove();
+    assert_eq!((host.text("nr_kdamonds").as_str(), host.text("1/state").as_str()), ("0", "off"));
+}
+
+#[test]
 fn kdamonds_of_others_are_refused_and_tried_again_a_minute_later() {
     let mut host = TestHost::new();
     host.put(&format!("{ADMIN}/nr_kdamonds"), "1\n");

@@ -23,6 +23,11 @@ struct KdamondRecord {
 pub(super) struct KdamondOwnership {
     file: PathBuf,
     boot: String,
+    /// This run has started kdamonds that are not written down so far. All that there are, then:
+    /// DAMON lets no other program add any while they run.
+    is_unwritten: bool,
+    /// Writes the file.
+    write: fn(&Path, &[u8]) -> std::io::Result<()>,
 }
 
 impl KdamondOwnership {
@@ -33,12 +38,31 @@ impl KdamondOwnership {
 
     /// Those of this boot.
     pub(super) fn new(runtime_dir: &Path, boot: &str) -> Self {
-        Self { file: Self::file(runtime_dir), boot: boot.to_owned() }
+        Self {
+            file: Self::file(runtime_dir),
+            boot: boot.to_owned(),
+            is_unwritten: false,
+            write: |path, text| persisted_state::replace(path, text),
+        }
+    }
+
+    /// The same with another way to write the file.
+    #[cfg(test)]
+    pub(super) fn written_by(self, write: fn(&Path, &[u8]) -> std::io::Result<()>) -> Self {
+        Self { write, ..self }
+    }
+
+    /// They were started just now, and are to be written down.
+    pub(super) fn started(&mut self) {
+        self.is_unwritten = true;
     }
 
     /// Whether these kdamonds, by thread id, were set up by a daemon of this boot: all that run are
     /// written down. While it was setting them up, none ran.
     pub(super) fn owns(&self, kdamonds: &[Option<u32>]) -> bool {
+        if self.is_unwritten {
+            return true;
+        }
         let record = fs::read(&self.file).ok();
         let record = record.and_then(|text| serde_json::from_slice::<KdamondRecord>(&text).ok());
         let Some(record) = record.filter(|record| record.boot == self.boot) else { return false };
@@ -50,14 +74,17 @@ impl KdamondOwnership {
     }
 
     /// Writes them down: none before they are set up, all when they run.
-    pub(super) fn write(&self, pids: Option<Vec<u32>>) -> std::io::Result<()> {
+    pub(super) fn write(&mut self, pids: Option<Vec<u32>>) -> std::io::Result<()> {
         let record = KdamondRecord { boot: self.boot.clone(), pids };
         let text = serde_json::to_vec(&record).expect("names are text");
-        persisted_state::replace(&self.file, &text)
+        (self.write)(&self.file, &text)?;
+        self.is_unwritten = false;
+        Ok(())
     }
 
     /// There are none any more.
-    pub(super) fn forget(&self) {
+    pub(super) fn forget(&mut self) {
+        self.is_unwritten = false;
         if let Err(error) = fs::remove_file(&self.file)
             && error.kind() != std::io::ErrorKind::NotFound
         {
@@ -73,7 +100,7 @@ mod tests {
     #[test]
     fn kdamonds_are_ours_if_all_that_run_are_written_down_in_this_boot() {
         let dir = tempfile::tempdir().unwrap();
-        let ours = KdamondOwnership::new(dir.path(), "boot");
+        let mut ours = KdamondOwnership::new(dir.path(), "boot");
         assert!(!ours.owns(&[Some(7)]));
         ours.write(None).unwrap();
         assert!(ours.owns(&[None, None]) && !ours.owns(&[Some(7), None]));
