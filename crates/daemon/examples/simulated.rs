@@ -203,6 +203,7 @@ fn simulate(args: &SimulationArgs, settings: DaemonSettings) -> anyhow::Result<(
             sysfs: None,
             pressure: None,
             own_time: None,
+            suspended: None,
         },
     };
     let machine = std::cell::OnceCell::<Arc<SimulatedHost>>::new();

@@ -390,14 +390,19 @@ pub struct EarnedJoules {
     pub verdict: String,
 }
 
-/// The sums of a ledger, and the part of them that the daemon itself cost beyond its requests.
-pub type LedgerSums = (EnergyTally, Price);
+/// The sums of a ledger, the part of them that the daemon itself cost beyond its requests, and the
+/// windows that governors have opened meanwhile.
+pub type LedgerSums = (EnergyTally, Price, u64);
 
 /// The ledger of a mode: its sums before this run, and what was added since.
 #[derive(Debug)]
 pub struct ModeLedger {
     /// The part of its sums that this daemon cost beyond its requests.
     pub own_cost: Price,
+    /// Windows that the governors of all zones have opened, each with something at risk. The time
+    /// of the sums does not show how many: it stands still while the machine is suspended and while
+    /// the daemon does not run.
+    pub windows: u64,
     before: EnergyTally,
     ledger: EnergyLedger,
     granule: Option<Bytes>,
@@ -480,9 +485,10 @@ impl EarnedJoules {
 
 impl ModeLedger {
     /// Continues from sums of the same kind.
-    pub fn new(kind: &LedgerKind, (before, own): LedgerSums, is_simulated: bool) -> Self {
-        let granule = kind.granule_bytes;
-        Self { own_cost: own, before, ledger: EnergyLedger::new(granule), granule, is_simulated }
+    pub fn new(kind: &LedgerKind, sums: LedgerSums, is_simulated: bool) -> Self {
+        let (granule, (before, own_cost, windows)) = (kind.granule_bytes, sums);
+        let ledger = EnergyLedger::new(granule);
+        Self { own_cost, windows, before, ledger, granule, is_simulated }
     }
 
     /// Whether it is about what would have happened.
@@ -510,7 +516,7 @@ impl ModeLedger {
 
     /// The sums from which the next ledger of the same kind continues.
     pub fn sums(&self) -> LedgerSums {
-        (self.tally(), self.own_cost)
+        (self.tally(), self.own_cost, self.windows)
     }
 
     /// The sums, including those of earlier runs.

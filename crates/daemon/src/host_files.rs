@@ -20,6 +20,8 @@ pub struct HostFiles {
     pub pressure: Option<PathBuf>,
     /// The CPU time of this process with all threads; none if it runs on another machine.
     pub own_time: Option<fn() -> Duration>,
+    /// How long this machine has been suspended since its boot; none if it runs on another machine.
+    pub suspended: Option<fn() -> Duration>,
 }
 
 impl HostFiles {
@@ -32,6 +34,7 @@ impl HostFiles {
             sysfs: Some("/sys/kernel/mm/ramslice".into()),
             pressure: Some(crate::pressure_trigger::PATH.into()),
             own_time: Some(own_time),
+            suspended: Some(suspended),
         }
     }
 }
@@ -44,7 +47,18 @@ pub(crate) fn waited_for_memory(path: &Path) -> Option<Duration> {
 }
 
 fn own_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+    clock(ClockId::ProcessCPUTime)
+}
+
+/// The monotonic clock stands still meanwhile. It is read first, so that the time between the two
+/// never makes the result negative.
+fn suspended() -> Duration {
+    let monotonic = clock(ClockId::Monotonic);
+    clock(ClockId::Boottime).saturating_sub(monotonic)
+}
+
+fn clock(id: ClockId) -> Duration {
+    let time = clock_gettime(id);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 

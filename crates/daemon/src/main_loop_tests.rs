@@ -81,6 +81,7 @@ impl TestPlace {
                 sysfs: None,
                 pressure: None,
                 own_time: None,
+                suspended: None,
             },
         };
         fs::write(&options.config, config).unwrap();

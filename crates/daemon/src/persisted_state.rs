@@ -94,6 +94,12 @@ pub struct PersistedState {
     /// The same for the ledger of mode observe.
     #[serde(rename = "would_earn_own_100cycles", default)]
     pub would_earn_own: Price,
+    /// Windows that governors have opened in mode on, over all zones; older files lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earned_windows: Option<u64>,
+    /// The same in mode observe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub would_earn_windows: Option<u64>,
     /// What this daemon has done since its first run.
     pub work: WorkCounters,
     /// Slices that would have woken because memory was wanted, in mode observe.

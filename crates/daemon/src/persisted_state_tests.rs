@@ -49,6 +49,8 @@ fn memory(time: u64) -> PersistedState {
         work: WorkCounters::default(),
         earned_own: Price(11),
         would_earn_own: Price(12),
+        earned_windows: Some(13),
+        would_earn_windows: Some(14),
         would_wake: 5,
         prices: None,
         pools: vec![ramslice_policy::PoolBook::new(Bytes(1 << 30))],

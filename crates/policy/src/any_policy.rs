@@ -92,6 +92,12 @@ impl AnyPolicy {
         }
     }
 
+    /// See [`GovernorPolicy::windows`]; 0 for other policies, which put nothing at risk that is
+    /// limited.
+    pub fn risk_windows(&self) -> u64 {
+        if let Self::Governor(governor) = self { governor.windows() } else { 0 }
+    }
+
     /// Takes the limits of another, which may have been changed since this one was saved: limits
     /// are set, not learned.
     pub fn take_limits(&mut self, other: &Self) {

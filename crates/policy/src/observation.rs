@@ -178,6 +178,12 @@ pub enum PolicyEvent {
         /// Within this time.
         within: Duration,
     },
+    /// So much of the time since the last observation is in no ledger: the machine was suspended,
+    /// or nothing watched it. What was offline then does not count as saved.
+    Uncounted {
+        /// How long.
+        time: Duration,
+    },
     /// Pages of cache were read again soon after they had been dropped.
     Refaulted {
         /// How many.

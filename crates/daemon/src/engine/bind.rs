@@ -4,7 +4,10 @@
 use std::error::Error;
 
 use ramslice_backend::WhatIfMemory;
-use ramslice_policy::{AnyPolicy, PolicyConfigError, SavedPolicy, SliceEconomics};
+use ramslice_energy::EnergyTally;
+use ramslice_policy::{
+    AnyPolicy, GovernorPolicy, PolicyConfigError, PolicyEvent, SavedPolicy, SliceEconomics,
+};
 use ramslice_types::{
     Backend, BackendError, BackendErrorKind, BackendInfo, Pages, PriceParameter, Ratio, Zone,
 };
@@ -38,6 +41,7 @@ impl DecisionEngine {
                 let (on, observe) = bound.ledgers.sums();
                 bound.ledgers = self.ledgers(&kind, Some((Some(bound.kind), on, observe)));
                 bound.kind = kind;
+                self.count_open_windows_again();
                 self.log_notes(info);
             }
             // Meanwhile a power driver may have been loaded, prices installed, memory plugged in.
@@ -56,9 +60,19 @@ impl DecisionEngine {
             .map_err(invalid)?;
             let mut before = None;
             if let Some(saved) = &self.saved {
-                let on = (saved.earned, saved.earned_own);
-                before =
-                    Some((saved.ledger_kind.clone(), on, (saved.would_earn, saved.would_earn_own)));
+                // Older files have no windows: at least as many as fit into the time were opened.
+                let windows = |windows: Option<u64>, sums: &EnergyTally| {
+                    let (zones, elapsed) = (saved.zones.len() as u64, sums.elapsed());
+                    let fit = |economics: &SliceEconomics| {
+                        zones * GovernorPolicy::windows_within(economics, elapsed)
+                    };
+                    windows.unwrap_or_else(|| economics.as_ref().map_or(0, fit))
+                };
+                let on = windows(saved.earned_windows, &saved.earned);
+                let on = (saved.earned, saved.earned_own, on);
+                let observe = windows(saved.would_earn_windows, &saved.would_earn);
+                let observe = (saved.would_earn, saved.would_earn_own, observe);
+                before = Some((saved.ledger_kind.clone(), on, observe));
                 self.work = saved.work;
                 self.would_wake = saved.would_wake;
             } else if let Some(old) = &self.bound_machine {
@@ -114,6 +128,13 @@ impl DecisionEngine {
                 zone_state.share = share;
                 zone_state.policy.take_limits(&fresh);
             }
+        }
+    }
+
+    /// Ledgers start over: what is at risk in the open windows may be lost in the new ones.
+    fn count_open_windows_again(&mut self) {
+        for zone_state in self.zone_states.values_mut() {
+            zone_state.counted_windows = zone_state.policy.risk_windows().saturating_sub(1);
         }
     }
 
@@ -186,7 +207,7 @@ impl DecisionEngine {
         let remembered =
             saved.and_then(|saved| Some((saved, saved.zones.iter().find(|zone| zone.key == key)?)));
         let (mut policy, mut baseline, mut woken_by_restart) = (fresh.clone(), None, 0);
-        let (mut events, mut dropped) = (Vec::new(), Pages::ZERO);
+        let (mut events, mut dropped, mut counted_windows) = (Vec::new(), Pages::ZERO, 0);
         if let Some((saved, remembered)) = remembered {
             if saved.basis == bound.basis {
                 match SavedPolicy::restore(
@@ -204,6 +225,13 @@ impl DecisionEngine {
             let acted = saved.mode == self.settings.mode;
             if acted {
                 (events, dropped) = (remembered.events.clone(), remembered.dropped);
+                events.push(PolicyEvent::Uncounted { time: self.time.saturating_sub(saved.time) });
+                let of_mode = bound.ledgers.of(saved.mode);
+                counted_windows = match of_mode.map_or(0, |ledger| ledger.windows) {
+                    // A new ledger, in which the open window is still at risk.
+                    0 => policy.risk_windows().saturating_sub(1),
+                    _ => policy.risk_windows(),
+                };
             }
             if !acted {
                 policy.settle();
@@ -214,8 +242,16 @@ impl DecisionEngine {
                 woken_by_restart = remembered.baseline.map_or(0, |left| left.off);
             }
         }
-        let state =
-            ZoneState { policy, share, baseline, events, dropped, woken_by_restart, marks: None };
+        let state = ZoneState {
+            policy,
+            share,
+            baseline,
+            events,
+            dropped,
+            woken_by_restart,
+            counted_windows,
+            marks: None,
+        };
         self.zone_states.insert(key, state);
         Ok(())
     }
@@ -248,6 +284,7 @@ impl DecisionEngine {
             self.offline_slices.clear();
             for zone_state in self.zone_states.values_mut() {
                 zone_state.policy.settle();
+                zone_state.counted_windows = 0;
                 zone_state.events.clear();
                 zone_state.dropped = Pages::ZERO;
                 // Slices that were offline in one mode are not offline in the other.
@@ -283,6 +320,9 @@ impl DecisionEngine {
             }
             self.bound_machine = Some(old);
             return;
+        }
+        if kind != old.kind {
+            self.count_open_windows_again();
         }
         if basis != old.basis {
             info!("other settings of the policy, or other figures of energy: learning again");
@@ -331,6 +371,8 @@ impl DecisionEngine {
             would_earn: bound.ledgers.would_earn.tally(),
             earned_own: bound.ledgers.earned.own_cost,
             would_earn_own: bound.ledgers.would_earn.own_cost,
+            earned_windows: Some(bound.ledgers.earned.windows),
+            would_earn_windows: Some(bound.ledgers.would_earn.windows),
             work: self.work,
             would_wake: self.would_wake,
             prices: self.prices.persisted(),

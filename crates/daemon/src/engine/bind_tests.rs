@@ -1,5 +1,7 @@
 //! Settings, figures of energy, slices or the boot change, and what becomes of what was learned.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use ramslice_types::{Bytes, Request, RequestOp};
 
 use super::tests::{SLICE, TestMachine, engine, engine_of, host, settings, steps, with_energy};
@@ -254,6 +256,68 @@ fn joules_go_on_after_a_restart_unless_the_sums_are_of_another_kind_or_of_none_t
     ] {
         assert_eq!(again(Some(other.clone())), none, "{other}");
     }
+}
+
+fn cap(engine: &DecisionEngine) -> f64 {
+    engine.status(Duration::ZERO).loss_cap_joules.unwrap()
+}
+
+#[test]
+fn what_the_governor_can_lose_counts_the_windows_that_open_after_a_restart_or_a_suspension() {
+    let machine = TestMachine::used(20.0);
+    let mut engine = engine("on", None);
+    let mut now = steps(&mut engine, &machine, 1_000_000, 2);
+    let stake = cap(&engine);
+    // In thousandths, because joules are no whole numbers.
+    let stakes = |engine: &DecisionEngine| (cap(engine) / stake * 1e3).round() as u32;
+    for restarts in 1..4 {
+        // Half a day without the daemon, of which the ledger has nothing.
+        let saved = engine.persisted_state().unwrap();
+        engine = self::engine("on", Some(saved));
+        now = steps(&mut engine, &machine, now + 43_200, 2);
+        assert_eq!(stakes(&engine), 1000 * (1 + restarts));
+    }
+    assert!(ledger(&engine).0 < Duration::from_mins(10));
+    // The same while the machine sleeps.
+    steps(&mut engine, &machine, now + 43_200, 2);
+    assert_eq!(stakes(&engine), 5000);
+    // A state of before windows were counted has as many as fit into the time of its ledger.
+    let old = PersistedState { earned_windows: None, ..engine.persisted_state().unwrap() };
+    let mut engine = self::engine("on", Some(old));
+    steps(&mut engine, &machine, now + 43_260, 1);
+    assert_eq!(stakes(&engine), 1000);
+}
+
+#[test]
+fn what_slices_save_while_the_machine_sleeps_or_no_daemon_runs_is_not_put_at_risk() {
+    fn suspended() -> Duration {
+        Duration::from_secs(SUSPENDED.load(Ordering::Relaxed))
+    }
+    static SUSPENDED: AtomicU64 = AtomicU64::new(0);
+    let saved_by = |engine: &DecisionEngine| {
+        let state = engine.persisted_state().unwrap();
+        let policy: serde_json::Value =
+            serde_json::from_str(&state.zones[0].policy.to_text()).unwrap();
+        policy["state"]["mind"]["wallet"]["saved"].as_f64().unwrap()
+    };
+    let engine_with = |saved| {
+        let host = HostFiles { suspended: Some(suspended), ..host() };
+        let settings = settings("mode = \"on\"");
+        DecisionEngine::new(settings, saved, host, Arc::default(), Arc::default())
+    };
+    let machine = TestMachine::used(20.0);
+    let mut engine = engine_with(None);
+    let now = steps(&mut engine, &machine, 1_000_000, 100);
+    assert!(machine.off() > 20);
+    let before = saved_by(&engine);
+    SUSPENDED.store(43_200, Ordering::Relaxed);
+    let now = steps(&mut engine, &machine, now + 43_200, 1);
+    let slept = saved_by(&engine) - before;
+    // Half a minute of some forty slices, and not half a day.
+    assert!(slept > 0.0 && slept < before / 10.0, "{slept} {before}");
+    let mut engine = engine_with(engine.persisted_state());
+    steps(&mut engine, &machine, now + 43_200, 1);
+    assert!(saved_by(&engine) - before - slept < slept, "{}", saved_by(&engine));
 }
 
 #[test]

@@ -58,6 +58,8 @@ struct ZoneState {
     dropped: Pages,
     /// Slices that a reboot woke, not yet reported to the policy.
     woken_by_restart: u32,
+    /// Of the windows that its policy has opened, those that the ledger has counted.
+    counted_windows: u64,
     /// Watermarks that follow the hit ratio; none before they were judged.
     marks: Option<WatermarkStatus>,
 }
@@ -111,6 +113,8 @@ pub struct DecisionEngine {
     cache: CacheWatch,
     /// How long tasks have waited for memory since the boot, and when that was read.
     stalls: Option<(Duration, Duration)>,
+    /// How long the machine had been suspended at the last look.
+    suspended: Option<Duration>,
     would_wake: u64,
     rows: Vec<SliceRow>,
     paused_until: Option<Duration>,
@@ -166,6 +170,7 @@ impl DecisionEngine {
             vmstat: None,
             cache: CacheWatch::default(),
             stalls: None,
+            suspended: None,
             would_wake: 0,
             rows: Vec::new(),
             paused_until: None,
@@ -219,6 +224,7 @@ impl DecisionEngine {
             let until = RequestDeadlines { others: share(others), wakes: share(wakes) };
             self.decide(backend, &look, index, until);
         }
+        self.count_windows();
         self.snapshot_after = None;
         self.share_memory(backend, &look);
         if self.has_acted() {
@@ -285,6 +291,7 @@ impl DecisionEngine {
         self.simulated_offline = backend.simulated_offline();
         self.prices.watch_parameters(backend, backend_kind);
         self.count_stalls();
+        self.count_suspension();
         self.count_host(&look.info);
         self.attribute_wakes(&look);
         self.account(&look);
@@ -374,6 +381,33 @@ impl DecisionEngine {
         };
         for zone_state in self.zone_states.values_mut() {
             zone_state.events.push(event.clone());
+        }
+    }
+
+    /// The ledgers go by a clock that stands still while the machine is suspended, and the policies
+    /// by one that does not.
+    fn count_suspension(&mut self) {
+        let Some(now) = self.host.suspended.map(|suspended| suspended()) else { return };
+        let Some(before) = self.suspended.replace(now) else { return };
+        let time = now.saturating_sub(before);
+        // Two clocks are never read at the same moment.
+        if time < Duration::from_millis(1) {
+            return;
+        }
+        for zone_state in self.zone_states.values_mut() {
+            zone_state.events.push(PolicyEvent::Uncounted { time });
+        }
+    }
+
+    /// Counts windows that governors have opened in this step.
+    fn count_windows(&mut self) {
+        let mode = self.settings.mode;
+        let Some(bound) = &mut self.bound_machine else { return };
+        let Some(ledger) = bound.ledgers.of_mut(mode) else { return };
+        for zone_state in self.zone_states.values_mut() {
+            let opened = zone_state.policy.risk_windows();
+            ledger.windows += opened.saturating_sub(zone_state.counted_windows);
+            zone_state.counted_windows = opened;
         }
     }
 

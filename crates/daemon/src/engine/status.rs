@@ -42,13 +42,9 @@ impl DecisionEngine {
         let bound = self.bound_machine.as_ref()?;
         let ledger = bound.ledgers.of(self.settings.mode)?;
         let governed = self.settings.policy.policy == PolicyKind::Governor;
-        let elapsed = ledger.tally().elapsed();
         let own = self.settings.worth.running_cost(ledger.own_cost, &bound.info);
         let economics = bound.economics.as_ref()?;
-        governed.then(|| {
-            let each = GovernorPolicy::loss_cap(economics, elapsed);
-            Worth(each.0 * self.zone_states.len() as f64 + own)
-        })
+        governed.then(|| Worth(GovernorPolicy::loss_cap_of(economics, ledger.windows).0 + own))
     }
 
     /// What the operator should know, a sentence for each.

@@ -20,7 +20,14 @@ pub(super) fn with_energy(more: &str, energy: &str) -> DaemonSettings {
 }
 
 pub(super) fn host() -> HostFiles {
-    HostFiles { boot: "boot".to_owned(), vmstat: None, sysfs: None, pressure: None, own_time: None }
+    HostFiles {
+        boot: "boot".to_owned(),
+        vmstat: None,
+        sysfs: None,
+        pressure: None,
+        own_time: None,
+        suspended: None,
+    }
 }
 
 pub(super) fn engine(mode: &str, saved: Option<PersistedState>) -> DecisionEngine {

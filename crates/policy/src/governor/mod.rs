@@ -145,8 +145,23 @@ impl GovernorPolicy {
     /// The cost of a refault is not known in advance; refaults of cache that was dropped within one
     /// step come on top.
     pub fn loss_cap(economics: &SliceEconomics, elapsed: Duration) -> Worth {
-        let windows = 1.0 + (elapsed.as_secs_f64() / Self::window(economics).as_secs_f64()).floor();
-        Worth(windows * STAKE * dearest(economics))
+        Self::loss_cap_of(economics, Self::windows_within(economics, elapsed))
+    }
+
+    /// The most windows that it can have opened after a time.
+    pub fn windows_within(economics: &SliceEconomics, elapsed: Duration) -> u64 {
+        let window = Self::window(economics).as_secs_f64();
+        1 + (elapsed.as_secs_f64() / window).floor() as u64
+    }
+
+    /// The same after so many windows were opened; see [`Self::windows`].
+    pub fn loss_cap_of(economics: &SliceEconomics, windows: u64) -> Worth {
+        Worth(windows as f64 * STAKE * dearest(economics))
+    }
+
+    /// Windows opened since it began or settled, by the time of its observations.
+    pub fn windows(&self) -> u64 {
+        self.mind.as_ref().map_or(0, |mind| mind.wallet.windows())
     }
 
     /// The least length of a back-off window; it doubles after losses.
@@ -224,8 +239,8 @@ impl GovernorPolicy {
                     let own = mind.cache.read_from_disk(*lookups, cached, *brought, *returned);
                     mind.wallet.refault(own, own, self.economics.refault.0);
                 }
-                // The limits take stalls in.
-                PolicyEvent::Stalled { .. } => {}
+                // The limits take stalls in, and a step what is not counted.
+                PolicyEvent::Stalled { .. } | PolicyEvent::Uncounted { .. } => {}
                 PolicyEvent::Finished { op, outcome } if op.wakes() => {
                     mind.wallet.spend(f64::from(outcome.slices_done) * waking);
                     mind.off = mind.off.saturating_sub(outcome.slices_done);
@@ -459,6 +474,10 @@ impl GovernorState {
     }
 }
 
+fn uncounted_seconds(event: &PolicyEvent) -> f64 {
+    if let PolicyEvent::Uncounted { time } = event { time.as_secs_f64() } else { 0.0 }
+}
+
 impl Policy for GovernorPolicy {
     fn kind(&self) -> PolicyKind {
         PolicyKind::Governor
@@ -475,12 +494,14 @@ impl Policy for GovernorPolicy {
             None => GovernorState::new(now, totals, self),
         };
         let elapsed = (now - mind.time).max(0.0);
+        let uncounted: f64 = seen.events.iter().map(uncounted_seconds).sum();
         self.learn(&mut mind, seen);
         let held = self.limits.step(seen);
         mind.time = mind.time.max(now);
         let now = mind.time;
         let saving = self.economics.saving.0;
-        mind.wallet.save(saving * elapsed * f64::from(mind.off.min(totals.nr_offline)));
+        let counted = (elapsed - uncounted).max(0.0);
+        mind.wallet.save(saving * counted * f64::from(mind.off.min(totals.nr_offline)));
         mind.off = totals.nr_offline;
         let reread = mind.cache.untraced_pages() * self.economics.refault.0;
         mind.wallet.set_owed(f64::from(mind.off) * self.economics.waking.0 + reread);

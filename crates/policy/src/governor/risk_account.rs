@@ -29,6 +29,9 @@ pub(super) struct RiskAccount {
     length: f64,
     /// When it opened, in seconds.
     opened: f64,
+    /// Windows opened so far, with this one; saved states of old lack it.
+    #[serde(default = "first_window")]
+    windows: u64,
     /// The floor below which spending may not lower the balance.
     floor: f64,
     /// Saved by slices that were off.
@@ -47,6 +50,10 @@ pub(super) struct RiskAccount {
     pub(super) refaults: u64,
 }
 
+fn first_window() -> u64 {
+    1
+}
+
 impl RiskAccount {
     /// `dearest` is the most that emptying and waking one slice can cost, `break_even` its typical
     /// break-even time.
@@ -57,6 +64,7 @@ impl RiskAccount {
             least,
             length: least,
             opened: now,
+            windows: first_window(),
             floor: -stake,
             saved: 0.0,
             spent: 0.0,
@@ -66,6 +74,11 @@ impl RiskAccount {
             early: 0,
             refaults: 0,
         }
+    }
+
+    /// Windows opened so far.
+    pub(super) fn windows(&self) -> u64 {
+        self.windows
     }
 
     /// The balance if all woke now.
@@ -130,6 +143,7 @@ impl RiskAccount {
             (self.length / 2.0).max(self.least)
         };
         self.opened = now;
+        self.windows += 1;
         let balance = self.balance();
         self.floor = if balance > 0.0 { balance / 2.0 } else { balance } - self.stake;
         (self.won, self.lost, self.early, self.refaults) = (0.0, 0.0, 0, 0);
