@@ -18,6 +18,7 @@ pub mod read;
 mod report_data;
 mod scale;
 mod size_data;
+mod slice_history;
 mod style;
 mod svg;
 #[cfg(test)]
@@ -33,3 +34,4 @@ pub use report_data::{
     PricedSlice, RecordingData, ReportData, RunBudget, RunEnergy, StatisticsData, ValueRange,
 };
 pub use size_data::{SizeMethod, SizeRamp, SizeRampSample, SizeRun, SizeStudy};
+pub use slice_history::SliceChange;

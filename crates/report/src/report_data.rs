@@ -2,13 +2,13 @@
 //! none.
 
 use std::fmt;
+use std::sync::Arc;
 
-use ramslice_types::{
-    Bytes, CacheRatios, CensusTotals, PageComposition, PageCounts, PageKind, Pages,
-};
+use ramslice_types::{Bytes, CacheRatios, CensusTotals, PageComposition, PageCounts, Pages};
 
 use crate::scale::digits;
 use crate::size_data::SizeStudy;
+use crate::slice_history::SliceChange;
 
 /// Everything that a report is about.
 #[derive(Debug, Clone, Default)]
@@ -128,6 +128,8 @@ pub struct RecordingData {
     pub page_bytes: Bytes,
     /// The machine at each sample, by time.
     pub moments: Vec<MachineMoment>,
+    /// What becomes of each slice from one of these moments to the next, by time. Figures share it.
+    pub slice_changes: Arc<[SliceChange]>,
     /// Every page at some of the samples, by time; mostly none.
     pub censuses: Vec<CensusMoment>,
     /// When slices were being emptied: from, to, in seconds since the first sample.
@@ -151,8 +153,8 @@ pub struct MachineMoment {
     pub holding_slices: u64,
     /// Of these such that are on and more than 90% free.
     pub nearly_free_slices: u64,
-    /// Each slice: its id, and what keeps it from being off, or what it is.
-    pub slices: Vec<(u32, PageKind)>,
+    /// Slices that are off.
+    pub offline_slices: u64,
 }
 
 /// An attempt to empty a slice.

@@ -12,15 +12,24 @@ fn moment(at: u32) -> MachineMoment {
         free: Pages(8192 * u64::from(9 - at)),
         ..PageComposition::default()
     };
-    let kind = |slice: u32| if slice < at { PageKind::Offline } else { PageKind::Movable };
     MachineMoment {
         seconds: f64::from(at),
         pages,
         slice_bytes: Bytes(32 << 20),
         holding_slices: u64::from(10 - at),
         nearly_free_slices: u64::from(at.min(3)),
-        slices: (0..10).map(|slice| (slice, kind(slice))).collect(),
+        offline_slices: u64::from(at),
     }
+}
+
+/// The slices of ten such moments.
+fn slice_changes() -> Vec<SliceChange> {
+    let mut history = crate::slice_history::SliceHistory::default();
+    for at in 0..10 {
+        let kind = |slice| if slice < at { PageKind::Offline } else { PageKind::Movable };
+        history.push((0..10).map(|slice| (slice, kind(slice))).collect());
+    }
+    history.finish()
 }
 
 /// Ten slices of 8192 pages: the kernel in the first and in one more each second, programs in half
@@ -75,6 +84,7 @@ fn recorded(name: &str) -> RecordingData {
         slice_bytes: Bytes(32 << 20),
         page_bytes: Bytes(4096),
         moments: (0..10).map(moment).collect(),
+        slice_changes: slice_changes().into(),
         censuses: [0, 2, 3, 6, 9].map(counted).to_vec(),
         compactions: vec![(2.0, 4.0)],
         attempts: vec![

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use ramslice_types::{Bytes, PageKind, Pages};
+use ramslice_types::{Bytes, Pages};
 
 use super::naming::{heading, id};
 use super::time;
@@ -37,10 +37,6 @@ pub(crate) fn repair(runs: &ReportData) -> Vec<ReportFigure> {
     .collect()
 }
 
-fn nr_off(moment: &MachineMoment) -> u64 {
-    moment.slices.iter().filter(|(_, kind)| *kind == PageKind::Offline).count() as u64
-}
-
 fn stripes(panel: &mut ChartPanel, recorded: &RecordingData) {
     for (from, to) in &recorded.compactions {
         panel.stripe("compaction", *from, *to, "");
@@ -54,7 +50,7 @@ fn free((id, title): (String, String), recorded: &Rc<RecordingData>) -> ReportFi
                    Stripes: slices were being emptied.";
     let mut csv = CsvTable::new(&["time_s", "nearly_free_slices", "offline_slices"]);
     for moment in &recorded.moments {
-        let (nearly, off) = (moment.nearly_free_slices, nr_off(moment));
+        let (nearly, off) = (moment.nearly_free_slices, moment.offline_slices);
         csv.row(&[format!("{:.3}", moment.seconds), nearly.to_string(), off.to_string()]);
     }
     let (recorded, name) = (Rc::clone(recorded), title.clone());
@@ -84,7 +80,7 @@ fn draw_free(id: &str, title: &str, recorded: &RecordingData, look: Medium) -> S
     }
     let top = moments
         .iter()
-        .map(|moment| moment.nearly_free_slices.max(nr_off(moment)))
+        .map(|moment| moment.nearly_free_slices.max(moment.offline_slices))
         .max()
         .unwrap_or(0);
     let x = time::axis(time::span(recorded), recorded.emulated);
@@ -95,15 +91,13 @@ fn draw_free(id: &str, title: &str, recorded: &RecordingData, look: Medium) -> S
     let of = |value: &dyn Fn(&MachineMoment) -> u64| -> Vec<(f64, f64)> {
         moments.iter().map(|moment| (moment.seconds, value(moment) as f64)).collect()
     };
-    panel.curve("fit s1", &of(&nr_off));
+    panel.curve("fit s1", &of(&|moment| moment.offline_slices));
     panel.curve("fit s3", &of(&|moment| moment.nearly_free_slices));
     let width = time::span(recorded) / moments.len().max(1) as f64;
     let words = |moment: &MachineMoment| {
         format!(
             "{:.1} s: {} nearly free, {} off",
-            moment.seconds,
-            moment.nearly_free_slices,
-            nr_off(moment)
+            moment.seconds, moment.nearly_free_slices, moment.offline_slices
         )
     };
     for moment in &moments {

@@ -13,6 +13,7 @@ use crate::chart::{ChartPanel, LegendEntry, LegendMark, Medium};
 use crate::csv::CsvTable;
 use crate::figure::ReportFigure;
 use crate::report_data::{RecordingData, ReportData};
+use crate::slice_history::SliceReplay;
 
 const TITLE: &str = "Each slice over time";
 
@@ -41,33 +42,37 @@ pub(crate) fn slices(runs: &ReportData) -> Vec<ReportFigure> {
 fn csv(recorded: &RecordingData) -> CsvTable {
     let mut csv = CsvTable::new(&["time_s", "slice_id", "kind"]);
     let mut before: BTreeMap<u32, PageKind> = BTreeMap::new();
-    for moment in &recorded.moments {
-        for &(slice, kind) in &moment.slices {
-            if before.insert(slice, kind) != Some(kind) {
-                csv.row(&[
-                    format!("{:.3}", moment.seconds),
-                    slice.to_string(),
-                    kind.name().to_owned(),
-                ]);
-            }
+    for change in recorded.slice_changes.iter() {
+        let (Some(kind), Some(moment)) =
+            (change.kind, recorded.moments.get(change.moment as usize))
+        else {
+            continue;
+        };
+        // One that was gone may be back as it was.
+        if before.insert(change.slice, kind) != Some(kind) {
+            csv.row(&[
+                format!("{:.3}", moment.seconds),
+                change.slice.to_string(),
+                kind.name().to_owned(),
+            ]);
         }
     }
     csv
 }
 
 fn draw_slices(id: &str, title: &str, recorded: &RecordingData, look: Medium) -> String {
-    let rows = SliceRows::of(
-        recorded.moments.iter().flat_map(|moment| moment.slices.iter().map(|slice| slice.0)),
-    );
+    let changes = &recorded.slice_changes;
+    let rows = SliceRows::of(changes.iter().map(|change| change.slice));
+    let mut replay = SliceReplay::new(changes);
     // Of slices that share a row, the one that is hardest to switch off shows.
     let mut grid: TileGrid<PageKind> = Vec::new();
-    for moment in time::thinned(recorded, look.columns()) {
+    for at in time::thinned_places(recorded, look.columns()) {
         let mut column = vec![PageKind::Hole; rows.count()];
-        for (slice, kind) in &moment.slices {
+        for (slice, kind) in replay.at(at) {
             let cell = &mut column[rows.row(*slice)];
             *cell = (*kind).min_by_hardness(*cell);
         }
-        grid.push((moment.seconds, column));
+        grid.push((recorded.moments[at].seconds, column));
     }
     let there = |kind: PageKind| grid.iter().any(|(_, column)| column.contains(&kind));
     let kinds: Vec<PageKind> =

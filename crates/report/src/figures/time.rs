@@ -27,21 +27,26 @@ pub(super) fn axis(seconds: f64, emulated: bool) -> ChartAxis {
 /// At most `columns` moments: of those that fall into one column, the one with the most slices in
 /// use, so that no peak is lost.
 pub(super) fn thinned(recorded: &RecordingData, columns: usize) -> Vec<&MachineMoment> {
+    thinned_places(recorded, columns).into_iter().map(|at| &recorded.moments[at]).collect()
+}
+
+/// The places of these among all moments.
+pub(super) fn thinned_places(recorded: &RecordingData, columns: usize) -> Vec<usize> {
     let moments = &recorded.moments;
     if moments.len() <= columns {
-        return moments.iter().collect();
+        return (0..moments.len()).collect();
     }
-    let (all, mut found) = (span(recorded), Vec::<(usize, &MachineMoment)>::new());
-    for moment in moments {
+    let (all, mut found) = (span(recorded), Vec::<(usize, usize)>::new());
+    for (at, moment) in moments.iter().enumerate() {
         let column = ((moment.seconds / all * columns as f64) as usize).min(columns - 1);
         match found.last_mut() {
             Some((last, kept)) if *last == column => {
-                if moment.holding_slices > kept.holding_slices {
-                    *kept = moment;
+                if moment.holding_slices > moments[*kept].holding_slices {
+                    *kept = at;
                 }
             }
-            _ => found.push((column, moment)),
+            _ => found.push((column, at)),
         }
     }
-    found.into_iter().map(|(_, moment)| moment).collect()
+    found.into_iter().map(|(_, at)| at).collect()
 }

@@ -14,6 +14,7 @@ use ramslice_types::{
 use super::error::{PlanForRecording, Result, RunError};
 use super::page_cache;
 use super::results::divided;
+use crate::slice_history::SliceHistory;
 use crate::{
     CensusMoment, EmptyingAttempt, GainVerdict, MachineMoment, MemoryMoment, PageCacheData,
     RecordingData, RunBudget, RunEnergy, StatisticsData, ValueRange,
@@ -45,6 +46,7 @@ pub(super) fn read(
     let plan = plan.map(|plan| plan(&recording)).transpose().map_err(RunError::Plan)?;
     let mut machines = recording.machines();
     let (mut moments, mut censuses) = (Vec::new(), Vec::new());
+    let mut history = SliceHistory::default();
     let mut joules: Option<JouleLedgers> = None;
     let mut begun_us = None;
     let mut first: Option<MachineState> = None;
@@ -52,7 +54,9 @@ pub(super) fn read(
         let now_us = machines.boottime_us().unwrap_or_default();
         let begun = *begun_us.get_or_insert(now_us);
         let seconds = (now_us - begun) as f64 / 1e6;
-        moments.push(moment(&machine, seconds));
+        let (moment, slices) = moment(&machine, seconds);
+        moments.push(moment);
+        history.push(slices);
         if let Some(census) = machines.census()? {
             censuses.push(counted(&machine, &census, seconds));
         }
@@ -117,6 +121,7 @@ pub(super) fn read(
         slice_bytes: info.slice_bytes,
         page_bytes: info.page_bytes,
         moments,
+        slice_changes: history.finish().into(),
         censuses,
         compactions,
         attempts,
@@ -165,7 +170,9 @@ fn statistics(name: &str, recording: &Recording) -> Result<Option<StatisticsData
     Ok((!moments.is_empty()).then(|| StatisticsData { name: name.to_owned(), emulated, moments }))
 }
 
-fn moment(machine: &MachineState, seconds: f64) -> MachineMoment {
+/// The machine at a moment, and each slice: its id, and what keeps it from being off, or what it
+/// is.
+fn moment(machine: &MachineState, seconds: f64) -> (MachineMoment, Vec<(u32, PageKind)>) {
     let frames = machine.info.slice_pages();
     let mut pages = PageComposition::default();
     let (mut holding_slices, mut nearly_free_slices) = (0, 0);
@@ -183,9 +190,17 @@ fn moment(machine: &MachineState, seconds: f64) -> MachineMoment {
             .find(|&kind| kind != PageKind::Hole && parts.get(kind) > Pages::ZERO);
         (slice.id.0, found.unwrap_or(PageKind::Hole))
     };
-    let slices = machine.snapshot.slices.iter().map(kind).collect();
-    let slice_bytes = machine.info.slice_bytes;
-    MachineMoment { seconds, pages, slice_bytes, holding_slices, nearly_free_slices, slices }
+    let slices: Vec<(u32, PageKind)> = machine.snapshot.slices.iter().map(kind).collect();
+    let offline_slices = slices.iter().filter(|(_, kind)| *kind == PageKind::Offline).count();
+    let moment = MachineMoment {
+        seconds,
+        pages,
+        slice_bytes: machine.info.slice_bytes,
+        holding_slices,
+        nearly_free_slices,
+        offline_slices: offline_slices as u64,
+    };
+    (moment, slices)
 }
 
 fn counted(machine: &MachineState, census: &PageCensus, seconds: f64) -> CensusMoment {
