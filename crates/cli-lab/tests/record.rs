@@ -246,7 +246,7 @@ fn what_is_no_recording_is_named_with_what_it_lacks() {
     fs::write(&file, "x").unwrap();
     for (path, why) in [
         (home.path().join("none"), "it does not exist"),
-        (file, "it is no directory"),
+        (file, "it is not a directory"),
         (home.path().to_owned(), "it has no directory `snapshots`"),
     ] {
         let output = ramslice(&["record", "--check"]).arg(&path).output().unwrap();

@@ -89,7 +89,7 @@ fn what_cannot_be_simulated_is_named() {
     let error = refused(&["run", "batch", "--memory", "64"], 1);
     assert!(
         error.contains("less than a slice of 1 GiB")
-            && error.contains("without a unit is in bytes"),
+            && error.contains("it has at least one, and a size without a unit is in bytes"),
         "{error}"
     );
     let error = refused(&["run", "batch", "--profile", "/"], 2);

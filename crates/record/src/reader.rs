@@ -82,7 +82,7 @@ impl Recording {
         let mut info = None;
         let not_a_recording = |why: String| ReadError::NotARecording { path: dir.to_owned(), why };
         if !dir.is_dir() {
-            let why = if dir.exists() { "it is no directory" } else { "it does not exist" };
+            let why = if dir.exists() { "it is not a directory" } else { "it does not exist" };
             return Err(not_a_recording(why.to_owned()));
         }
         for table in RecordingTable::ALL {

@@ -184,7 +184,7 @@ impl SimConfig {
                 return error(
                     "memory",
                     wrong,
-                    "it is one at least; a size without a unit is in bytes",
+                    "it has at least one, and a size without a unit is in bytes",
                 );
             }
             let wrong = format!("zone {} of {}", zone.name, zone.size);
