@@ -71,7 +71,7 @@ u32 ramslice_segments_from(const struct ramslice_segments *t,
 u32 ramslice_segments_up_to(const struct ramslice_segments *t,
 			    unsigned long block);
 #else
-/* Without tables, nobody has one to ask for */
+/* There is no table then, and these are not called */
 static inline u32 ramslice_segment_of(const struct ramslice_segments *t,
 				      unsigned long block)
 {
