@@ -148,12 +148,15 @@ class Difference:
 def difference(base):
     """Compares the hooks of a base with those of the first, patch by patch and file by file.
 
-    A changed line counts twice in both figures: once where it is gone, once where it is new.
+    A changed line counts twice in both figures: once where it is gone, once where it is new. What
+    patches change in files of ours, as Kconfig, is no hook.
     """
     lines = different = 0
     for ours, first in zip(base.series(), FIRST.series(), strict=True):
         new, old = changed_lines(ours), changed_lines(first)
         for file in set(new) | set(old):
+            if (ROOT / "kernel/files" / file).exists():
+                continue
             one, other = old.get(file, []), new.get(file, [])
             same = sum(block.size for block in difflib.SequenceMatcher(
                 None, one, other, autojunk=False).get_matching_blocks())

@@ -84,6 +84,13 @@ def test_a_changed_line_is_gone_in_one_base_and_new_in_the_other(pair):
     assert bases.difference(base) == bases.Difference(lines=12, different=2)
 
 
+def test_what_a_patch_changes_in_files_of_ours_is_no_hook(pair):
+    base, folder = pair
+    own = made_up(folder, "0002", old="a", new="b")
+    own.write_text(own.read_text().replace("mm/one.c", "mm/ramslice/Kconfig"))
+    assert bases.difference(base) == bases.Difference(lines=9, different=3)
+
+
 # --- names ----------------------------------------------------------------------
 
 
