@@ -9,6 +9,14 @@ from ramlab.common import die
 
 from . import entries
 
+# Figures that documents name and no entry has, by the first part of their names.
+ELSEWHERE = {
+    "size": "results/sizes; ramlab size NAME repeats it",
+    "case": "results/cases/runs.json; ramlab case NAME repeats it",
+    "sweep": "results/cases/sweep; ramlab case NAME --sweep repeats it",
+    "flame": "results/flame-*.svg; ramlab bench slices --only flames repeats it",
+}
+
 
 def find(name):
     """The entry that counts, the last run's or the kept one, its suite and its target."""
@@ -17,6 +25,11 @@ def find(name):
         names = [*wanted, *entries.load(suite, kept=True), *entries.load(suite)]
         every |= dict.fromkeys(names, suite)
     if name not in every:
+        first, *field = name.split("/")
+        if field and first in every:
+            die(f"{name} is a field of an entry: ramlab bench --entry {first}", 2)
+        if field and first in ELSEWHERE:
+            die(f"{name} is of {ELSEWHERE[first]}", 2)
         near = difflib.get_close_matches(name, every, n=5, cutoff=0.5)
         die(f"no figure {name}" + (f": close are {', '.join(near)}" if near else "")
             + "; results/README.md and ramlab bench --check list all", 2)
@@ -52,7 +65,7 @@ def describe(name):
     ]
     depends = entry.get("depends")
     if not depends:
-        return "\n".join([*lines, "    nothing is kept: of an earlier version, it counts as stale"])
+        return "\n".join([*lines, "    unknown: an earlier version kept the figure without, so it counts as stale"])
     changed = set(provenance.changed(depends))
     width = max(map(len, depends))
     for what, known in sorted(depends.items()):

@@ -66,6 +66,16 @@ class OneFigure(unittest.TestCase):
         self.assertEqual(end.exception.code, 2)
         self.assertIn("no figure x-3: close are x-", said.getvalue())
 
+    def test_a_figure_that_documents_name_and_no_entry_is_says_where_it_comes_from(self):
+        for name, place in (("x-1/beside/stock", "a field of an entry: ramlab bench --entry x-1"),
+                            ("size/quicksort/plenty/elapsed_s", "ramlab size NAME repeats it"),
+                            ("case/tpch/fresh/ours/off", "results/cases/runs.json")):
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said), self.assertRaises(SystemExit) as end:
+                self.show(name, [])
+            self.assertEqual(end.exception.code, 2)
+            self.assertIn(place, said.getvalue())
+
     def test_every_part_is_listed_by_a_whole_sentence(self):
         for suite in command.SUITES.values():
             for part, function in suite.PARTS.items():
