@@ -115,4 +115,6 @@ def show(found):
         for line in conditions.sort_out(study)[1]:
             print(f"  {line}")
         if not runs:
-            print(f"{name}: no runs yet")
+            rows_kept = json.loads(KEPT.read_text())["runs"] if KEPT.exists() else []
+            nr = sum(row["case"] == name for row in rows_kept)
+            print(f"{name}: no runs in this machine's cache; {KEPT.relative_to(ROOT)} has {nr}")

@@ -106,6 +106,14 @@ class Kept(Conditioned):
             table.show({name: cases.summary(name) for name in conditions.STUDIES})
         self.assertIn("compile", text.getvalue())
 
+    def test_without_runs_in_the_cache_the_table_names_the_summary_that_git_keeps(self):
+        kept = json.loads(table.KEPT.read_text())["runs"]
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            table.show({"tpch": {"case": "tpch", "runs": []}})
+        nr = sum(row["case"] == "tpch" for row in kept)
+        self.assertIn(f"results/cases/runs.json has {nr}\n", text.getvalue())
+
     def test_with_the_native_time_stands_where_it_was_taken(self):
         with (
             tempfile.TemporaryDirectory() as folder,
