@@ -123,3 +123,5 @@ def show(name):
         print(f"{name}: no runs yet")
     for line in others:
         print(f"  {line}")
+    if others:
+        print(f"  ramslice-lab report results/sizes/{name}.json draws these, too")
