@@ -65,7 +65,7 @@ def describe(name):
     ]
     depends = entry.get("depends")
     if not depends:
-        return "\n".join([*lines, "    unknown: an earlier version kept the figure without, so it counts as stale"])
+        return "\n".join([*lines, "    unknown: kept by an earlier version, so it counts as stale"])
     changed = set(provenance.changed(depends))
     width = max(map(len, depends))
     for what, known in sorted(depends.items()):
