@@ -10,8 +10,8 @@ use crate::svg::TextAnchor;
 const ENERGY: &str = "Energy saved and invested";
 const NET: &str = "Net energy by budget";
 const HOW: &str = "name a profile of a memory system with `--profile NAME` beside a recording \
-                   made by root (`ramslice profiles` lists them), or give a summary of joules as \
-                   a run";
+                   made by root (`ramslice-lab profiles` lists them), or give a summary of joules \
+                   as a run";
 
 fn missing_energy(runs: &ReportData) -> &'static str {
     if runs.recorded.is_empty() {

@@ -103,10 +103,15 @@ pub(super) fn run(
 
 fn show(body: &SimRunDocument<'_>, context: &CommandContext, out: &mut dyn Write) -> Result<()> {
     let (run, books) = (body.run, body.books);
-    let hours = run.duration.as_secs_f64() / 3600.0;
+    let seconds = run.duration.as_secs_f64();
+    let duration = if seconds < 3600.0 {
+        format!("{seconds:.0} s")
+    } else {
+        format!("{:.1} h", seconds / 3600.0)
+    };
     writeln!(
         out,
-        "{} for {hours:.1} h on {} with {} slices of {}, policy {}, seed {}",
+        "{} for {duration} on {} with {} slices of {}, policy {}, seed {}",
         body.load,
         body.machine.memory(),
         run.slices,
