@@ -21,6 +21,11 @@ COMPLAINT = re.compile(
 # Lines of user space that pass through the kernel log.
 NOT_KERNEL = re.compile(r"virtme-(ng-)?init|udevd?\[|systemd(-\w+)?\[")
 
+# Where the machine goes down; and what Linux warns of then by itself: it breaks virtio devices
+# first, and the balloon's driver takes no answer to a report of free pages for a bug.
+GOES_DOWN = re.compile(r"Preparing to enter system sleep state S5|reboot: ")
+WHILE_GOING_DOWN = re.compile(r"WARNING: .* virtballoon_free_page_report\+")
+
 # A report of a race, from its first line to the end of its stacks; the line before a stack; and one
 # of a stack, with its function and the module that this is in.
 RACE = re.compile(r"BUG: KCSAN: ")
@@ -45,6 +50,7 @@ class Reader:
     def __init__(self):
         # Number of the line that comes next, and of the one that began the report of a race
         self.next, self.race = 0, None
+        self.goes_down = False
         # Whether the function that makes an access is yet to come
         self.access = False
 
@@ -52,6 +58,9 @@ class Reader:
         """The number of the line that began a complaint which this line makes one; None without.
         """
         number, self.next = self.next, self.next + 1
+        self.goes_down = self.goes_down or bool(GOES_DOWN.search(line))
+        if self.goes_down and WHILE_GOING_DOWN.search(line):
+            return None
         if RACE.search(line):
             self.race, self.access = number, False
         elif self.race is None or is_complaint(line):

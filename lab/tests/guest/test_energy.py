@@ -96,14 +96,16 @@ class Work(EnergyTest):
             # Ten slices and more hold some of it, whatever was awake
             memory.touch().punch()
             before = dev.vmstat("pgmigrate_success")
+            kernels = dev.vmstat("compact_daemon_migrate_scanned")
             with Ledger("--profile", "thesis-parc", "--time-factor", "15") as ledger:
                 done = json.loads(run("compact", "--json").stdout)["outcome"]
             moved = dev.vmstat("pgmigrate_success") - before
+            # The kernel's own compaction may move some of what it looks at
+            kernels = dev.vmstat("compact_daemon_migrate_scanned") - kernels
         self.assertGreater(done["slices_done"], 0)
-        # The kernel's own compaction may move a few
         self.assertGreater(done["migrated_pages"], 0, done)
         self.assertLessEqual(done["migrated_pages"], moved)
-        self.assertGreater(done["migrated_pages"], moved * 9 // 10)
+        self.assertGreater(done["migrated_pages"], (moved - kernels) * 9 // 10)
         work, last = ledger.last["work"], ledger.last
         self.assertEqual(work["emptied_slices"], done["slices_done"])
         self.assertEqual(work["migrated_pages"], done["migrated_pages"])

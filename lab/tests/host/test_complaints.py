@@ -61,6 +61,17 @@ def test_the_excerpt_has_the_lines_around_a_complaint_and_is_empty_without_one()
     assert shown.count(COMPLAINTS[0]) == 1 and len(shown) == 3 + 35
 
 
+BALLOON = ("[    9.1] WARNING: CPU: 1 PID: 75 at drivers/virtio/virtio_balloon.c:218 "
+           "virtballoon_free_page_report+0x1a5/0x1d0")
+
+
+def test_a_report_to_a_balloon_that_is_gone_is_a_complaint_unless_the_machine_goes_down():
+    down = "[    9.0] ACPI: PM: Preparing to enter system sleep state S5"
+    assert excerpt([BALLOON]) and excerpt([BALLOON, down])
+    assert not excerpt([down, BALLOON])
+    assert excerpt([down, BALLOON, COMPLAINTS[0]])
+
+
 def race(*frames):
     """A report of KCSAN whose second access came by these functions."""
     return [
