@@ -207,11 +207,10 @@ static unsigned int migrate_run_prepare(struct migrate_run *run,
 }
 
 /* Where the area would map the folio, or 0 if it does not reach so far. */
-static unsigned long migrate_run_address(const struct vm_area_struct *vma,
+static unsigned long migrate_run_address(struct vm_area_struct *vma,
 					 const struct folio *folio)
 {
-	unsigned long pages = (vma->vm_end - vma->vm_start) >> PAGE_SHIFT;
-	unsigned long n = folio->index - vma->vm_pgoff;
+	unsigned long pages = vma_pages(vma), n = folio->index - vma->vm_pgoff;
 
 	return folio->index >= vma->vm_pgoff && n < pages ?
 	       vma->vm_start + (n << PAGE_SHIFT) : 0;
