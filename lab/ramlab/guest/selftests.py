@@ -23,8 +23,6 @@ from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as rs
 
 SKIP = 4
-PAGE = os.sysconf("SC_PAGE_SIZE")
-MIB = 1 << 20
 TAP = re.compile(
     r"^\s*(?P<not>not )?ok\s+(\d+\s*)?(-\s*)?(?P<name>.*?)\s*"
     r"(#\s*(?P<why>SKIP|XFAIL|TODO)\b\s*(?P<reason>.*))?$",
@@ -151,7 +149,8 @@ class SlicesOff:
     def before(self, name, awake_mib=0):
         harness.compact(self.device)
         for number in harness.ids(self.device, rs.OFFLINE):
-            if self.device.info().free_pages * PAGE >= awake_mib * MIB:
+            info = self.device.info()
+            if info.free_pages * info.page_bytes >= awake_mib * harness.MIB:
                 break
             self.device.request("online", id=number, wait_busy=10)
         info = self.device.info()
