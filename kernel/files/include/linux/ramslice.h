@@ -86,8 +86,8 @@ bool __ramslice_balance(pg_data_t *pgdat, int highest_zoneidx);
 void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn,
 			   bool held);
 unsigned long __ramslice_could_hold(struct mem_cgroup *memcg, int nid);
-unsigned long __ramslice_free_range(const struct zone *zone,
-				    unsigned long nr_pages);
+unsigned long ramslice_free_range(const struct zone *zone,
+				  unsigned long nr_pages);
 
 /**
  * ramslice_demand - an allocation fails a zone's watermark: wake memory there
@@ -164,16 +164,6 @@ static __always_inline void ramslice_wake_range(unsigned long start_pfn,
 }
 
 /*
- * The first page frame of so many, aligned to as many, that are all free or off,
- * or 0. May sleep.
- */
-static __always_inline unsigned long
-ramslice_free_range(const struct zone *zone, unsigned long nr_pages)
-{
-	return ramslice_enabled() ? __ramslice_free_range(zone, nr_pages) : 0;
-}
-
-/*
  * Pages that what comes back to the page cache could have stayed in: they are off,
  * and within the limits of its cgroup.
  */
@@ -203,7 +193,6 @@ bool ramslice_could_free(struct zone *zone, unsigned long nr_pages);
 #define ramslice_spare_reclaim(...)		false
 #define ramslice_balance(...)			false
 #define ramslice_wake_range(...)		do { } while (0)
-#define ramslice_free_range(...)		0UL
 #define ramslice_could_hold(...)		0UL
 #define ramslice_wakeable_pages()		0UL
 #define ramslice_node_wakeable_pages(...)	0UL

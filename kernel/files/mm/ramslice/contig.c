@@ -33,9 +33,18 @@ static bool ramslice_range_is_free(const struct zone *zone, unsigned long pfn,
 	return true;
 }
 
-/* See ramslice_free_range(). */
-unsigned long __ramslice_free_range(const struct zone *zone,
-				    unsigned long nr_pages)
+/**
+ * ramslice_free_range - look for a range that needs nothing to be moved
+ * @zone: the zone
+ * @nr_pages: its length in pages, to which it is aligned, too
+ *
+ * Only if ramslice_enabled().
+ *
+ * Context: May sleep.
+ * Return: the first page frame of one that is all free or off, or 0.
+ */
+unsigned long ramslice_free_range(const struct zone *zone,
+				  unsigned long nr_pages)
 {
 	unsigned long pfn = ALIGN(zone->zone_start_pfn, nr_pages);
 
