@@ -8,7 +8,8 @@ from unittest import mock
 import pytest
 
 from ramlab.architectures import ARM64
-from ramlab.kernel import images
+from ramlab.common import FLAVOURS
+from ramlab.kernel import build, images
 
 
 @pytest.fixture
@@ -56,3 +57,7 @@ def test_a_build_that_fails_ends_the_program_with_its_status(built, monkeypatch)
     with pytest.raises(SystemExit) as ended:
         images.image("plain")
     assert ended.value.code == 7
+
+
+def test_each_flavour_has_a_number_of_steps_until_its_own_are_counted():
+    assert set(FLAVOURS) <= set(build.FIRST_STEPS)
