@@ -21,9 +21,10 @@ COMPLAINT = re.compile(
 # Lines of user space that pass through the kernel log.
 NOT_KERNEL = re.compile(r"virtme-(ng-)?init|udevd?\[|systemd(-\w+)?\[")
 
-# Where the machine goes down; and what Linux warns of then by itself: it breaks virtio devices
-# first, and the balloon's driver takes no answer to a report of free pages for a bug.
-GOES_DOWN = re.compile(r"Preparing to enter system sleep state S5|reboot: ")
+# Where the machine goes down, at the latest: its other processors still print what they did before.
+# And what Linux warns of then by itself: it breaks virtio devices first, and the balloon's driver
+# takes no answer to a report of free pages for a bug.
+GOES_DOWN = re.compile(r"ramlab: all tests ended|Preparing to enter system sleep state S5|reboot: ")
 WHILE_GOING_DOWN = re.compile(r"WARNING: .* virtballoon_free_page_report\+")
 
 # A report of a race, from its first line to the end of its stacks; the line before a stack; and one

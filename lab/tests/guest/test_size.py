@@ -141,7 +141,9 @@ class Programs(Sizes):
     def test_hpl_has_a_small_residual_with_less_memory_than_its_matrix(self):
         # Its matrix is smaller than what the kernel keeps free
         plenty, held = self.both("hpl", 1, least_kib=20 << 10)
-        self.assertGreaterEqual(plenty["footprint_kib"], 500 * 500 * 8 >> 10)
+        # What the processors' lists of free pages held before counts as used already
+        in_lists_kib = 512
+        self.assertGreaterEqual(plenty["footprint_kib"], (500 * 500 * 8 >> 10) - in_lists_kib)
         self.assertGreaterEqual(held["counters"]["pswpout"], plenty["counters"]["pswpout"])
 
     @pytest.mark.slow
