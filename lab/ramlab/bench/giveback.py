@@ -10,6 +10,8 @@ machine, and only ratios are compared.
 import itertools
 import statistics
 
+from ramlab.guest.giveback_loads import AGAIN_MIB
+from ramlab.guest.harness import MIB
 from ramlab.kernel.source import Source
 
 from . import machines, stats
@@ -97,12 +99,15 @@ def held_over_used(figures):
 def give_back_seconds(figures):
     """Seconds from the end of the second burst until nine tenths of what it had are back.
 
-    The host held least of the idle time before it, and most at its end. None if they are not.
+    The host held least of the idle time before it, and most at its end. None if they are not, or
+    if the host had to give the burst less than half: it still held the rest, which was not back.
     """
     samples = figures["samples"]
     before = min(row["held_bytes"] for row in settled(samples))
     after = phase(samples, "idle again")
     most = max(row["held_bytes"] for row in phase(samples, "burst again") + after[:2])
+    if most - before < AGAIN_MIB * MIB // 2:
+        return None
     enough = before + (most - before) // 10
     found = next((row["s"] for row in after if row["held_bytes"] <= enough), None)
     return None if found is None else found - after[0]["s"]

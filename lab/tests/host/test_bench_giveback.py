@@ -44,6 +44,14 @@ def test_it_takes_until_nine_tenths_are_back():
     assert "seconds-to-give-back" not in judged(ours=[OURS, never])
 
 
+def test_an_arm_that_gave_nothing_back_has_no_time_for_it():
+    kept = figures({58: ("idle", 3), 60: ("burst again", 3.1), 62: ("idle again", 3.1),
+                    64: ("idle again", 3)})
+    assert giveback.give_back_seconds(kept) is None
+    beside = judged(none=[kept])["seconds-to-give-back"]["beside"]
+    assert beside == {"reporting": 4}
+
+
 def test_arms_that_hold_twice_as_much_have_twice_the_gib_minutes():
     twice = figures({row["s"]: (row["phase"], 2 * row["held_bytes"] / GIB)
                      for row in OURS["samples"]})
