@@ -143,8 +143,8 @@ def removable(found):
 
 
 def offlined(boots, load):
-    """Table IV of 001: share of memory off, the most and the mean, and the mean if two banks each
-    were interleaved.
+    """Table IV of the IISc paper: share of memory off, the most and the mean, and the mean if two
+    banks each were interleaved.
     """
     rows = [left[load] for left in boots]
     return {
@@ -199,8 +199,8 @@ def against_unpatched(name, unit, values):
 
 
 def alloc(args):
-    """Table III of 001: 4 GiB touched page by page, instructions per page, mean and the dearest;
-    slices off when it begins.
+    """Table III of the IISc paper: 4 GiB touched page by page, instructions per page, mean and the
+    dearest; slices off when it begins.
     """
     found, images = booted("alloc", ["--mem", "5G"], args)
     new = []

@@ -44,7 +44,7 @@ WORKS = 2
 FILES = Path("/mnt/files")
 # How many slices the policy "low" keeps to
 LOW = dev.SYSFS / "placement/low_slices"
-# Share of memory in use, from and to: what 001, section V.B, calls light and medium
+# Share of memory in use, from and to: what IISc, section V.B, calls light and medium
 LOADS = {"light": (0.1, 0.5), "medium": (0.3, 0.8)}
 # The kernel's unit of memory hotplug; the papers count those that could be removed
 SECTION_BYTES = 128 * MIB
@@ -342,7 +342,7 @@ def under(load, share, seed, packing, real):
 
 
 def summary(steps):
-    """Means over the steps of a load: what Table IV of 001 has, and c."""
+    """Means over the steps of a load: what Table IV of the IISc paper has, and c."""
     mean = {key: round(statistics.fmean(step[key] for step in steps), 4)
             for key in ("in_use", "c", "c_bound", "off", "off_interleaved")}
     return mean | {"off_most": round(max(step["off_most"] for step in steps), 4)}

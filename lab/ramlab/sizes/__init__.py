@@ -95,7 +95,9 @@ def expected_readers(work, seed, _folder):
 
 
 def readers(threads, biased):
-    """Files to be read, as in 003: if biased, a twentieth of them has 80% of the reads."""
+    """Files to be read, as in Virginia Tech 2007: if biased, a twentieth of them has 80% of the
+    reads.
+    """
     def work(files, kib, reads, few):
         return {"files": files, "kib": kib, "threads": threads, "reads": reads,
                 "biased_percent": 80 if biased else 0, "few": few}
