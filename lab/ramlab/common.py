@@ -65,7 +65,10 @@ def run(argv, **options):
 def built(program):
     """One of our programs as it is in the tree, built with the settings of all the lab."""
     line = 'source lab/env && build_programs && echo "$CARGO_TARGET_DIR"'
-    return Path(run(["bash", "-c", line], cwd=ROOT).splitlines()[-1]) / "release" / program
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        die("our programs do not build: see what Cargo says")
+    return Path(done.stdout.splitlines()[-1]) / "release" / program
 
 
 def need_space(path, gib):

@@ -41,9 +41,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from ramlab import progress
 from ramlab.common import CACHE, OUT, ROOT, die, locked, need_space, put_json, run
 from ramlab.kernel import build as kernel_build
-from ramlab.kernel import progress
 from ramlab.kernel.source import Source
 
 PACKAGING = ROOT / "packaging/kernel"

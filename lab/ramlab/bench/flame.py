@@ -27,8 +27,8 @@ def install():
         return
     print(f"installing inferno {VERSION}")
     line = (
-        "source lab/env && cargo install --quiet --locked --no-default-features --features cli "
-        f"--root {INFERNO} inferno --version {VERSION}"
+        "source lab/env && with_progress inferno cargo install --locked --no-default-features "
+        f"--features cli --root {INFERNO} inferno --version {VERSION}"
     )
     if subprocess.run(["bash", "-c", line]).returncode:
         die("cargo could not install inferno: is there a network?")

@@ -24,9 +24,9 @@ import sys
 import time
 from pathlib import Path
 
+from ramlab import progress
 from ramlab.architectures import ARCHITECTURES, NATIVE
 from ramlab.common import CACHE, FLAVOURS, ROOT, die, locked, need_space, put_json, run
-from ramlab.kernel import progress
 from ramlab.kernel.bases import FIRST, flavour_and_base, named_base
 from ramlab.kernel.source import Source, files_of, overlay
 from ramlab.provenance import NOT_BUILT

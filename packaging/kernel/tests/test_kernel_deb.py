@@ -13,8 +13,8 @@ from unittest import mock
 import pytest
 
 import kernel_deb
+from ramlab import progress
 from ramlab.kernel import build as lab
-from ramlab.kernel import progress
 from ramlab.kernel.source import git
 
 # --- the configuration ---
