@@ -62,6 +62,15 @@ impl CommandContext {
             BackendChoice::Stock => BackendKind::Stock,
         })
     }
+
+    /// Whether the running kernel is to be used as one with ramslice; found without opening it,
+    /// because a stock kernel answers only once all pages were read.
+    pub(crate) fn has_ramslice(&self) -> bool {
+        self.backend_kind().map_or_else(
+            || Path::new("/sys/kernel/mm/ramslice").exists(),
+            |kind| kind == BackendKind::Patched,
+        )
+    }
 }
 
 fn is_doctors(dir: &Path) -> UsageError {

@@ -5,8 +5,10 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use common::{command, expect, here};
 use ramslice_backend::ReplayBackend;
@@ -448,6 +450,24 @@ fn without_ramslice_there_is_one_line_and_status_2() {
         let guard = text.contains("only a stock kernel needs a guard");
         assert!(guard || text.contains("has no ramslice") && text.contains("make shell"), "{text}");
     }
+}
+
+/// As a user whose look at pages would fail; root's takes seconds.
+#[test]
+fn huge_pages_are_refused_on_a_stock_kernel_without_a_look_at_its_pages() {
+    let home = tempfile::tempdir().unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = home.path().join("ramslice");
+    fs::copy(env!("CARGO_BIN_EXE_ramslice"), &program).unwrap();
+    let mut huge = Command::new(&program);
+    huge.args(["huge", "--backend", "stock"]).current_dir("/");
+    if fs::metadata("/proc/self").unwrap().uid() == 0 {
+        huge.uid(65_534);
+    }
+    let output = huge.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("write nr_hugepages in /sys/kernel/mm/hugepages"), "{text}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ramslice_backend::sys::SignalInterrupt;
-use ramslice_backend::{BackendKind, GuardAction, HotplugBackend, HotplugGuard, WokenBy};
+use ramslice_backend::{GuardAction, HotplugBackend, HotplugGuard, WokenBy};
 use ramslice_types::{
     BackendError, BackendErrorKind, Bytes, Reason, RequestOutcome, parse_bytes, parse_duration,
 };
@@ -58,10 +58,7 @@ pub(crate) fn run(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    if context.source_path().is_some()
-        || context.backend_kind() == Some(BackendKind::Patched)
-        || has_ramslice(context)
-    {
+    if context.source_path().is_some() || context.has_ramslice() {
         let message = "only a stock kernel needs a guard: one with ramslice wakes slices by itself";
         return Err(BackendError::new(BackendErrorKind::Unsupported, message).into());
     }
@@ -123,11 +120,6 @@ fn run_guard(
         }
     }
     Ok(())
-}
-
-/// Whether the patched kernel would be chosen.
-fn has_ramslice(context: &CommandContext) -> bool {
-    context.backend_kind().is_none() && std::path::Path::new("/sys/kernel/mm/ramslice").exists()
 }
 
 fn report_wake(

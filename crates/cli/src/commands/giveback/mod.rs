@@ -11,7 +11,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use ramslice_backend::BackendKind;
 use ramslice_doctor::{MemoryReturn, SystemRoot, ways_to_give_back};
 use ramslice_types::{
     Backend, BackendInfo, Budget, Bytes, CacheChoice, Pages, Request, RequestOp, RequestOutcome,
@@ -156,7 +155,7 @@ pub(crate) fn run(
         None => {}
     }
     if args.watch {
-        return watch::run(args, has_ramslice(context.backend_kind()), context, out);
+        return watch::run(args, context.has_ramslice(), context, out);
     }
     let devices = match context.source_path() {
         Some(_) => None,
@@ -167,7 +166,7 @@ pub(crate) fn run(
         }
     };
     if let Some(devices) = &devices
-        && !has_ramslice(context.backend_kind())
+        && !context.has_ramslice()
     {
         return stock::run(args, devices, context, out);
     }
@@ -218,14 +217,6 @@ pub(crate) fn run(
         }
     }
     Ok(if outcome.ran_to_its_end() && !short { ExitStatus::Ok } else { ExitStatus::Refused })
-}
-
-/// Whether the running kernel is to be used as one with ramslice.
-fn has_ramslice(forced: Option<BackendKind>) -> bool {
-    forced.map_or_else(
-        || Path::new("/sys/kernel/mm/ramslice").exists(),
-        |kind| kind == BackendKind::Patched,
-    )
 }
 
 fn request(args: &GivebackArgs, max_slices: Option<u32>) -> Request {

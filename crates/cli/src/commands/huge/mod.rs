@@ -148,13 +148,13 @@ pub(crate) fn run(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    let backend = context.backend()?;
-    let backend = backend.as_ref();
-    if context.source_path().is_some() || backend.info()?.is_stock() {
+    if context.source_path().is_some() || !context.has_ramslice() {
         let text = "huge pages are made of slices, which this kernel does not have: write \
                     nr_hugepages in /sys/kernel/mm/hugepages, best early after boot";
         return Err(UsageError(text.to_owned()).into());
     }
+    let backend = context.backend()?;
+    let backend = backend.as_ref();
     let known = backend.huge_page_pools()?;
     if let Some(size) = args.size
         && !known.iter().any(|pool| pool.page == size)
