@@ -22,7 +22,7 @@ use crate::commands::compact::{end_sentence, run_supervised};
 use crate::context::{CommandContext, write_json};
 use crate::exit::{ExitStatus, UsageError};
 use crate::interrupt::interruptible;
-use crate::render::{ColumnAlign, TextTable};
+use crate::render::{ColumnAlign, TextTable, wrapped};
 use crate::request_report::slices;
 
 const HELP: &str = "\
@@ -123,6 +123,9 @@ struct GivebackState {
     could_go: Option<CouldGo>,
     never_emptied_slices: u32,
     never_emptied_because: BTreeMap<String, u32>,
+    /// Why nothing would reach the host, and what to do.
+    #[serde(skip)]
+    unreachable: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -183,6 +186,9 @@ pub(crate) fn run(
             write_json(out, "giveback", body)?;
         } else {
             table(&state).write(out, &context.screen)?;
+            if let Some(why) = &state.unreachable {
+                wrapped(why, "", &context.screen, out)?;
+            }
         }
         return Ok(ExitStatus::Ok);
     }
@@ -305,6 +311,7 @@ fn state(
     }
     let reports = info.reports_to_host();
     let offline = machine.snapshot.slices.iter().filter(|slice| slice.state == SliceState::Offline);
+    let unreachable = check_reaches_the_host(&info, devices.as_deref()).err();
     Ok(GivebackState {
         devices,
         reported_bytes: bytes(info.reported_pages()),
@@ -321,6 +328,7 @@ fn state(
         never_emptied_slices: because.values().sum(),
         never_emptied_because: because,
         power_driver: info.power_driver,
+        unreachable: unreachable.map(|UsageError(why)| why),
     })
 }
 
@@ -358,9 +366,13 @@ fn table(state: &GivebackState) -> TextTable {
             "could go",
             could.bytes,
             format!(
-                "{}, for {} units of 100 cycles: `ramslice giveback --now`",
+                "{}, for {} units of 100 cycles{}",
                 slices(could.slices),
-                could.price_100cycles
+                could.price_100cycles,
+                match state.unreachable {
+                    Some(_) => ", once the host takes them: see below",
+                    None => ": `ramslice giveback --now`",
+                }
             ),
         ),
         None => row("could go", None, "to see it takes root".to_owned()),
@@ -396,8 +408,7 @@ fn table(state: &GivebackState) -> TextTable {
 fn driver_text(name: &str) -> String {
     match name {
         "report" => "report: what is off is reported".to_owned(),
-        "none" => "none: nothing reaches the host; `modprobe ramslice_report`".to_owned(),
-        other => format!("{other}: nothing reaches the host; it takes ramslice_report"),
+        other => format!("{other}: what is off is not reported"),
     }
 }
 

@@ -78,10 +78,14 @@ pub(super) fn run(
         if context.json() {
             write_json(out, "giveback", document(&before))?;
         } else {
-            let reclaim = memory.check_reclaim();
-            table(&before, devices, reclaim.is_ok()).write(out, &context.screen)?;
-            if let Err(error) = reclaim {
-                wrapped(&error.to_string(), "", &context.screen, out)?;
+            let refusal = if devices.is_empty() {
+                Some(NO_DEVICE.to_owned())
+            } else {
+                memory.check_reclaim().err().map(|error| error.to_string())
+            };
+            table(&before, devices, refusal.is_none()).write(out, &context.screen)?;
+            if let Some(why) = refusal {
+                wrapped(&why, "", &context.screen, out)?;
             }
         }
         return Ok(ExitStatus::Ok);
@@ -193,7 +197,8 @@ fn to_reclaim(memory: &GuestMemoryUse, choice: CacheChoice) -> Bytes {
     }
 }
 
-fn table(memory: &GuestMemoryUse, devices: &[MemoryReturn], can_reclaim: bool) -> TextTable {
+/// What there is; --now is offered only if it would do its work.
+fn table(memory: &GuestMemoryUse, devices: &[MemoryReturn], offered: bool) -> TextTable {
     let mut table = TextTable::new(&[
         ("", ColumnAlign::Left),
         ("", ColumnAlign::Right),
@@ -204,18 +209,23 @@ fn table(memory: &GuestMemoryUse, devices: &[MemoryReturn], can_reclaim: bool) -
         let size = size.map_or_else(|| "-".to_owned(), |size| size.to_string());
         table.row(vec![name.to_owned(), size, text.to_owned()]);
     };
+    let reported = if devices.is_empty() {
+        "none of which is reported"
+    } else {
+        "which are reported by themselves"
+    };
     row(
         "free",
         Some(memory.free),
-        &format!("of it {} in whole blocks, which are reported by themselves", memory.whole_blocks),
+        &format!("of it {} in whole blocks, {reported}", memory.whole_blocks),
     );
     row(
         "idle cache",
         Some(memory.idle_cache),
-        if can_reclaim {
+        if offered {
             "page cache that was not used lately: `ramslice giveback --now`"
         } else {
-            "page cache that was not used lately; it cannot be reclaimed here: see below"
+            "page cache that was not used lately; it cannot go to the host: see below"
         },
     );
     row("used cache", Some(memory.used_cache), "page cache that was: stays");
@@ -230,8 +240,8 @@ mod tests {
     use crate::render::OutputStyle;
 
     #[test]
-    fn idle_cache_that_cannot_be_reclaimed_is_not_offered() {
-        let rows = |can_reclaim| {
+    fn idle_cache_that_cannot_go_to_the_host_is_not_offered() {
+        let rows = |offered| {
             let memory = GuestMemoryUse {
                 free: Bytes::ZERO,
                 whole_blocks: Bytes::ZERO,
@@ -240,12 +250,13 @@ mod tests {
                 has_swap: false,
             };
             let mut text = Vec::new();
-            table(&memory, &[], can_reclaim).write(&mut text, &OutputStyle::plain()).unwrap();
+            table(&memory, &[], offered).write(&mut text, &OutputStyle::plain()).unwrap();
             String::from_utf8(text).unwrap()
         };
         assert!(rows(true).contains("lately: `ramslice giveback --now`"));
-        assert!(rows(false).contains("cannot be reclaimed here"));
+        assert!(rows(false).contains("cannot go to the host: see below"));
         assert!(!rows(false).contains("--now"));
+        assert!(rows(true).contains("none of which is reported"));
     }
 
     #[test]
