@@ -130,6 +130,23 @@ fn a_report_shows_the_cost_of_a_longer_run_and_the_source_of_the_time_factor() {
     assert!(page.contains("divided by 15.0 (compile)"));
 }
 
+#[test]
+fn slices_smaller_than_what_the_profile_switches_are_named() {
+    let (home, dir) = recording("r", None);
+    let made = home.path().join("r.html");
+    let with = |more: &[&str]| {
+        let terms = ["--profile", "thesis-parc", "--time-factor", "15"];
+        let output = report(&[&terms[..], more].concat(), &[&dir], &made);
+        assert!(output.status.success(), "{}", stderr(&output));
+        (stderr(&output), fs::read_to_string(&made).unwrap())
+    };
+    let note = "Slices of 32 MiB are smaller than the 1 GiB that this hardware switches as one";
+    let (warned, page) = with(&[]);
+    assert!(warned.contains(note) && page.contains(note), "{warned}");
+    let (warned, page) = with(&["--granularity", "slice"]);
+    assert!(!warned.contains("smaller than") && !page.contains("smaller than"), "{warned}");
+}
+
 /// As in what `ramslice-lab calibrate --from` the same file says.
 #[test]
 fn kept_prices_are_drawn_by_both_models_with_the_errors_that_calibrate_prints() {

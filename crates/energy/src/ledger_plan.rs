@@ -42,6 +42,19 @@ impl LedgerPlan {
         }
     }
 
+    /// Why slices of this size may save little or nothing: they are smaller than what the profile's
+    /// hardware switches. Nothing if they are not, or if another unit is assumed.
+    pub fn note_on_small_slices(&self, slice_bytes: Bytes) -> Option<String> {
+        let PowerGranule::OfProfile(Some(unit)) = self.granule(slice_bytes) else { return None };
+        (slice_bytes < unit).then(|| {
+            format!(
+                "Slices of {slice_bytes} are smaller than the {unit} that this hardware switches \
+                 as one: memory saves only where all of such a unit is off, so perhaps nowhere. \
+                 `--granularity slice` counts as if it switched slices."
+            )
+        })
+    }
+
     /// What the sums of a ledger of `machine` come to.
     pub fn statement(
         &self,

@@ -309,6 +309,12 @@ impl JouleLedgers {
                 format!("emulated seconds{}", divided(slower.factor(), slower.source()))
             }
         };
+        let mut basis =
+            format!("By the profile {}, state {}; {clock}.", plan.profile.name, plan.state.name);
+        if let Some(note) = plan.note_on_small_slices(first.info.slice_bytes) {
+            tracing::warn!("{name}: {note}");
+            basis.push_str(&format!(" {note}"));
+        }
         Some(RunEnergy {
             sweep: None,
             name: name.to_owned(),
@@ -323,10 +329,7 @@ impl JouleLedgers {
                 NetSign::Undecided => GainVerdict::Undecided,
             },
             uncounted: uncounted.map(|line| line.term.name().to_owned()).collect(),
-            basis: format!(
-                "By the profile {}, state {}; {clock}.",
-                plan.profile.name, plan.state.name
-            ),
+            basis,
         })
     }
 }
