@@ -328,6 +328,14 @@ fn a_recording_is_tuned_by_what_was_seen_of_its_machine() {
         (Some(0.0), Some(10.0))
     );
     assert!(found["assumptions"].to_string().contains("looks of the recording itself"), "{found}");
+    // Less was seen than either time: the text does not speak of growth within these.
+    let printed = sim(&["tune", path, "--granularity", "slice", "--time-factor", "1"]).stdout;
+    let printed = String::from_utf8(printed).unwrap();
+    for longer in
+        ["demand grew within the 0 s seen (the time-out is 30 s) by", "break-even time is"]
+    {
+        assert!(printed.contains(longer), "{printed}");
+    }
     // Nothing grows there: what stays free is the kernel's reserve, of all zones.
     let status = command(&["status", "--json", "--from", dir.to_str().unwrap()]).output().unwrap();
     let status: Value = serde_json::from_slice(&status.stdout).unwrap();

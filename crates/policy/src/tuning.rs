@@ -29,9 +29,11 @@ pub struct TunedWatermarks {
     pub samples: usize,
     /// The time that they span, in seconds.
     pub seconds: f64,
-    /// Growth of demand within a time-out: its 99th percentile.
+    /// Growth of demand within a time-out, or within all that was seen if that is shorter: its 99th
+    /// percentile.
     pub growth_timeout_mib: f64,
-    /// Growth of demand within the break-even time: its 90th percentile.
+    /// Growth of demand within the break-even time, or within all that was seen if that is shorter:
+    /// its 90th percentile.
     pub growth_break_even_mib: f64,
     /// Cache that was there 95 % of the time.
     pub steady_cache_mib: f64,

@@ -191,6 +191,14 @@ fn show(body: &TuneDocument<'_>, out: &mut dyn Write) -> Result<()> {
         seconds if seconds < 7200.0 => format!("{seconds:.0} s"),
         seconds => format!("{:.1} h", seconds / 3600.0),
     };
+    // Growth within longer than was seen is that within what was seen.
+    let within = |seconds: f64, name: &str| {
+        if seconds > tuned.seconds {
+            format!("the {long} seen ({name} is {seconds:.0} s)")
+        } else {
+            format!("{seconds:.0} s, {name},")
+        }
+    };
     writeln!(
         out,
         "# {}: {} looks in {long} at {} in slices of {}",
@@ -203,10 +211,10 @@ fn show(body: &TuneDocument<'_>, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "# suitable memory, {suitable}: {}", size(tuned.suitable_mib))?;
     writeln!(
         out,
-        "# in 99 of 100 cases demand grew within {timeout} s by {} at most, in 90 within {:.0} s, \
-         the break-even time, by {}",
+        "# in 99 of 100 cases demand grew within {} by {} at most, in 90 within {} by {}",
+        within(timeout, "the time-out"),
         size(tuned.growth_timeout_mib),
-        body.break_even_seconds,
+        within(body.break_even_seconds, "the break-even time"),
         size(tuned.growth_break_even_mib)
     )?;
     writeln!(out, "# cache that was there 95 % of the time: {}", size(tuned.steady_cache_mib))?;
