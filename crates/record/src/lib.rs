@@ -48,7 +48,7 @@ pub use reuse::{ReuseError, ReuseOptions};
 pub use schema::{TableRow, WallTime};
 pub use table_rows::{LocatedRow, TableRows};
 pub use tables::RecordingTable;
-pub use trace_instance::{TraceInstance, TraceLine, lost_events};
+pub use trace_instance::{TraceError, TraceInstance, TraceLine, lost_events};
 pub use writer::RowBatch;
 
 /// Version of the tables. Raised when a column goes or changes its meaning; readers skip columns

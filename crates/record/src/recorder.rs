@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use ramslice_types::{
     Backend, BackendInfo, MachineState, PriceParameter, SliceId, SliceSnapshot, SliceState,
 };
-use tracing::info;
 
 use crate::cache_use;
 use crate::census_rows::{self, CensusSchedule};
@@ -25,6 +24,7 @@ use crate::schema::ColumnText;
 use crate::snapshot_rows::{fill_machine, fill_work, slice_row, zone_row};
 use crate::tables::{Event, Meminfo, Sample, Vmstat};
 use crate::trace::SliceEvents;
+use crate::trace_instance::{self, TraceError};
 use crate::writer::{PartWriter, RowBatch};
 
 /// How long rows may wait before they are written: they are to be a synced part within half a
@@ -67,7 +67,7 @@ pub struct RecorderOptions {
 pub struct KernelPaths {
     /// The root that `proc` and `sys` are below.
     pub root: PathBuf,
-    /// tracefs; `None` not to trace.
+    /// tracefs; `None` if it is not mounted, or not to trace.
     pub tracefs: Option<PathBuf>,
 }
 
@@ -75,10 +75,7 @@ impl KernelPaths {
     /// Those of the running system; tracefs where it is mounted.
     pub fn system() -> Self {
         let mounts = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(PathBuf::from);
-        Self {
-            root: "/".into(),
-            tracefs: mounts.into_iter().find(|path| path.join("instances").is_dir()),
-        }
+        Self { root: "/".into(), tracefs: trace_instance::mounted(mounts) }
     }
 }
 
@@ -121,6 +118,7 @@ pub struct Recorder<'a> {
     options: RecorderOptions,
     root: PathBuf,
     trace: Option<SliceEvents>,
+    trace_failure: Option<TraceError>,
     events_source: EventsSource,
     writer: PartWriter,
     states: Vec<(SliceId, SliceState)>,
@@ -162,11 +160,10 @@ impl<'a> Recorder<'a> {
         let (number, next) =
             recording_dir::next_numbers(&options.dir, options.append, &about.boot_id)?;
         recording_dir::remove_temporaries(&options.dir)?;
-        let trace = match (backend, &sources.tracefs) {
-            (Some(_), Some(tracefs)) => SliceEvents::start(tracefs)
-                .inspect_err(|error| info!(%error, "no trace events: comparing states instead"))
-                .ok(),
-            _ => None,
+        let trace = backend.map(|_| SliceEvents::start(sources.tracefs.as_deref())).transpose();
+        let (trace, trace_failure) = match trace {
+            Ok(trace) => (trace, None),
+            Err(error) => (None, Some(error)),
         };
         let events_source = match (&trace, backend) {
             (Some(_), _) => EventsSource::Trace,
@@ -200,6 +197,7 @@ impl<'a> Recorder<'a> {
             options,
             root,
             trace,
+            trace_failure,
             events_source,
             writer,
             states,
@@ -220,6 +218,11 @@ impl<'a> Recorder<'a> {
     /// Where events come from.
     pub fn events_source(&self) -> EventsSource {
         self.events_source
+    }
+
+    /// Why states are compared instead of tracing events; nothing if they are not.
+    pub fn trace_failure(&self) -> Option<&TraceError> {
+        self.trace_failure.as_ref()
     }
 
     /// Samples and events so far.

@@ -4,7 +4,6 @@
 //! page by page.
 
 use std::borrow::Cow;
-use std::io;
 use std::path::Path;
 
 use ramslice_types::SliceState;
@@ -12,7 +11,7 @@ use ramslice_types::SliceState;
 use crate::clock::ClockReading;
 use crate::schema::ColumnText;
 use crate::tables::Event;
-use crate::trace_instance::{TraceInstance, TraceLine, lost_events};
+use crate::trace_instance::{TraceError, TraceInstance, TraceLine, lost_events};
 
 /// The events that are recorded.
 const EVENTS: [&str; 6] = [
@@ -34,7 +33,7 @@ pub(crate) struct SliceEvents(TraceInstance);
 impl SliceEvents {
     /// Begins to trace; fails without tracefs, without permission, or on a kernel without these
     /// events.
-    pub(crate) fn start(tracefs: &Path) -> io::Result<Self> {
+    pub(crate) fn start(tracefs: Option<&Path>) -> Result<Self, TraceError> {
         let events = EVENTS.map(|event| format!("ramslice/{event}"));
         Ok(Self(TraceInstance::start(tracefs, INSTANCE, BUFFER_KIB, &events)?))
     }

@@ -5,7 +5,58 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use thiserror::Error;
 use tracing::{debug, warn};
+
+/// Why the kernel's events cannot be traced.
+#[derive(Debug, Error)]
+pub enum TraceError {
+    /// There is no tracefs.
+    #[error("tracefs is not mounted: `mount -t tracefs tracefs /sys/kernel/tracing`, as root")]
+    NotMounted,
+    /// Not by this user.
+    #[error("only root may trace in {path}", path = .path.display())]
+    Forbidden {
+        /// Where tracefs is mounted.
+        path: PathBuf,
+    },
+    /// The kernel lacks an event.
+    #[error("this kernel has no trace event {event}")]
+    NoEvent {
+        /// As in `filemap:mm_filemap_fault`.
+        event: String,
+    },
+    /// Another failure.
+    #[error("tracing in {path} failed: {why}", path = .path.display())]
+    Failed {
+        /// Where tracefs is mounted.
+        path: PathBuf,
+        /// What the system said.
+        why: io::Error,
+    },
+}
+
+impl TraceError {
+    fn of(tracefs: &Path, why: io::Error) -> Self {
+        let path = tracefs.to_owned();
+        if why.kind() == io::ErrorKind::PermissionDenied {
+            Self::Forbidden { path }
+        } else {
+            Self::Failed { path, why }
+        }
+    }
+}
+
+/// The first of these folders at which tracefs is mounted. One that may not be looked into is taken
+/// for it.
+pub(crate) fn mounted(folders: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
+    folders.into_iter().find(|folder| {
+        fs::metadata(folder.join("instances")).map_or_else(
+            |error| error.kind() == io::ErrorKind::PermissionDenied,
+            |found| found.is_dir(),
+        )
+    })
+}
 
 /// An instance of tracefs; it goes with the value, or with the next start of the same program after
 /// a kill.
@@ -23,20 +74,30 @@ impl TraceInstance {
     /// # Errors
     /// Without tracefs, without permission, or on a kernel without one of these events.
     pub fn start(
-        tracefs: &Path,
+        tracefs: Option<&Path>,
         prefix: &str,
         buffer_kib: u32,
         events: &[String],
-    ) -> io::Result<Self> {
+    ) -> Result<Self, TraceError> {
+        let tracefs = tracefs.ok_or(TraceError::NotMounted)?;
+        for event in events {
+            fs::metadata(tracefs.join("events").join(event)).map_err(|error| {
+                if error.kind() == io::ErrorKind::NotFound {
+                    TraceError::NoEvent { event: event.replace('/', ":") }
+                } else {
+                    TraceError::of(tracefs, error)
+                }
+            })?;
+        }
         let instances = tracefs.join("instances");
         clean(&instances, prefix);
         let instance = instances.join(format!("{prefix}{}", std::process::id()));
-        fs::create_dir(&instance)?;
+        fs::create_dir(&instance).map_err(|error| TraceError::of(tracefs, error))?;
         match Self::open(&instance, buffer_kib, events) {
             Ok(pipe) => Ok(Self { instance, pipe, partial: Vec::new() }),
             Err(error) => {
                 let _ = fs::remove_dir(&instance);
-                Err(error)
+                Err(TraceError::of(tracefs, error))
             }
         }
     }
@@ -155,6 +216,24 @@ fn microseconds(text: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_missing_for_traces_is_named_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let (none, tracefs) = (folder.path().join("none"), folder.path().join("tracefs"));
+        fs::create_dir_all(tracefs.join("instances")).unwrap();
+        assert_eq!(mounted([none.clone(), tracefs.clone()]).as_ref(), Some(&tracefs));
+        assert_eq!(mounted([none]), None);
+        let why = |tracefs: Option<&Path>| {
+            let started = TraceInstance::start(tracefs, "x", 1, &["ramslice/state".to_owned()]);
+            started.err().unwrap().to_string()
+        };
+        let unmounted = why(None);
+        assert!(unmounted.starts_with("tracefs is not mounted: `mount -t "), "{unmounted}");
+        assert_eq!(why(Some(&tracefs)), "this kernel has no trace event ramslice:state");
+        let forbidden = TraceError::of(&tracefs, io::ErrorKind::PermissionDenied.into());
+        assert_eq!(forbidden.to_string(), format!("only root may trace in {}", tracefs.display()));
+    }
 
     #[test]
     fn half_a_line_waits_for_its_other_half() {

@@ -197,11 +197,10 @@ pub(crate) fn run(
     };
     let recorder = Recorder::start(options, &sources, backend)?;
     let progress = io::stderr().is_terminal() && !context.json() && args.command.is_empty();
-    if recorder.events_source() == EventsSource::Poll && saved.is_none() {
-        stderr::line(
-            "ramslice-lab: no trace events (root and tracefs are needed): states are compared \
-             instead",
-        );
+    if let Some(why) = recorder.trace_failure().filter(|_| saved.is_none()) {
+        stderr::line(format_args!(
+            "ramslice-lab: states are compared, because there are no trace events: {why}"
+        ));
     }
 
     let over = AtomicBool::new(false);

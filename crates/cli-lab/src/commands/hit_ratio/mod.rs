@@ -9,11 +9,11 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use ramslice_backend::VmstatCounters;
 use ramslice_cli::context::{CommandContext, write_json};
 use ramslice_cli::exit::{ExitStatus, UsageError};
-use ramslice_record::{KernelPaths, TraceInstance};
+use ramslice_record::{KernelPaths, TraceError, TraceInstance};
 use ramslice_types::{BackendError, BackendErrorKind, CacheLookups, CacheRatios, parse_duration};
 use rustix::fs::{MemfdFlags, fstat, major, memfd_create, minor};
 use serde::Serialize;
@@ -89,15 +89,12 @@ pub(crate) fn run(
                        recording, `ramslice-lab report` draws hit ratios";
         return Err(UsageError(message.to_owned()).into());
     }
-    let tracefs = KernelPaths::system()
-        .tracefs
-        .context("there is no tracefs: `mount -t tracefs tracefs /sys/kernel/tracing`, as root")?;
-    check_events(&tracefs)?;
     // Signals end the wait, not the program, before there is something to clean up.
     let mut signals = Subprocess::start(&[])?;
     let events = EVENTS.map(|event| format!("filemap/{event}"));
-    let mut trace = TraceInstance::start(&tracefs, INSTANCE, BUFFER_KIB, &events)
-        .with_context(|| format!("tracing in {} (only root may)", tracefs.display()))?;
+    let tracefs = KernelPaths::system().tracefs;
+    let mut trace = TraceInstance::start(tracefs.as_deref(), INSTANCE, BUFFER_KIB, &events)
+        .map_err(with_release)?;
     let mut traced = TraceLookups::new(memory_devices());
     let (begun, before) = (Instant::now(), kernel_lookups());
     let mut subprocess = Subprocess::start(&args.command)?;
@@ -195,22 +192,15 @@ fn kernel_lookups() -> Option<CacheLookups> {
     VmstatCounters::read(Path::new("/proc/vmstat")).ok()?.cache_lookups().ok()
 }
 
-/// Whether the kernel has all events.
-fn check_events(tracefs: &Path) -> Result<()> {
-    let folder = tracefs.join("events/filemap");
-    // Not allowed to look is another failure.
-    fs::read_dir(&folder)
-        .with_context(|| format!("reading {} (only root may)", folder.display()))?;
-    let missing = EVENTS.into_iter().find(|event| !folder.join(event).exists());
-    if let Some(event) = missing {
-        let release = rustix::system::uname();
-        let message = format!(
-            "this kernel ({}) has no trace event filemap:{event}: Linux 6.12 has it",
-            release.release().to_string_lossy()
-        );
-        return Err(BackendError::new(BackendErrorKind::Unsupported, message).into());
-    }
-    Ok(())
+/// A kernel without an event is unsupported, and named.
+fn with_release(error: TraceError) -> anyhow::Error {
+    let TraceError::NoEvent { event } = error else { return error.into() };
+    let release = rustix::system::uname();
+    let message = format!(
+        "this kernel ({}) has no trace event {event}: Linux 6.12 has it",
+        release.release().to_string_lossy()
+    );
+    BackendError::new(BackendErrorKind::Unsupported, message).into()
 }
 
 /// Devices whose files are memory, mounted or not: faults of shared memory are traced, too.
