@@ -43,7 +43,8 @@ Examples:
 Exit status:
   0  done
   1  something was refused or failed; the reason is printed
-  2  wrong usage, or a kernel that can neither this nor memory hotplug
+  2  wrong usage, a kernel that can neither this nor memory hotplug, or a recording or saved \
+machine without what the command shows
 
 With a COMMAND after --, the exit status is that of the command.
 

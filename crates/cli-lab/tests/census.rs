@@ -117,6 +117,22 @@ fn a_truncated_census_is_reported_and_the_rest_is_drawn() {
 }
 
 #[test]
+fn a_recording_whose_censuses_are_cut_is_not_told_to_record_one() {
+    let (home, dir) = made_up(true);
+    let other = home.path().join("other");
+    let mut record = command(&["record", "--every", "1h", "--census", "1h", "--for", "50ms", "-o"]);
+    let output = record.arg(&other).arg("--from").arg(data("guest-pages.json")).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let part = "census/part-000000.parquet";
+    std::fs::copy(other.join(part), dir.join(part)).unwrap();
+    for more in [&[][..], &["--every", "1s"]] {
+        let output = census(&dir, more);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+        assert!(text(&output).contains("has no whole census: see `ramslice-lab record --check"));
+    }
+}
+
+#[test]
 fn statistics_alone_have_no_pages_to_count() {
     let output =
         command(&["record", "--statistics-only", "--census", "1s", "-o", "x"]).output().unwrap();

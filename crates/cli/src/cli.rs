@@ -55,7 +55,8 @@ Recordings, reports, calibration and the simulator are in the program ramslice-l
 Exit status:
   0  done
   1  something was refused or failed; the reason is printed
-  2  wrong usage, or a kernel that can neither this nor memory hotplug
+  2  wrong usage, a kernel that can neither this nor memory hotplug, or a saved machine without \
+what the command shows
 
 JSON: every document has a schema_version, raised when a field changes its meaning or goes; new \
 fields may appear at any time. Names carry the unit: _bytes, _pages, _us, _100cycles.";

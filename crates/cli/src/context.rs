@@ -85,7 +85,8 @@ fn is_doctors(dir: &Path) -> UsageError {
 fn is_directory(dir: &Path) -> UsageError {
     UsageError(format!(
         "{0} is a directory: this program reads files saved by `ramslice status --json`. If it \
-         is a recording, use ramslice-lab, as in `ramslice-lab status --from {0}`",
+         is a recording, use ramslice-lab, whose commands status, slices, map, census, energy and \
+         top take one, as in `ramslice-lab status --from {0}`",
         dir.display()
     ))
 }

@@ -488,11 +488,12 @@ fn a_profile_that_is_wrong_is_refused_by_file_and_line() {
 #[test]
 fn a_recording_is_left_to_the_other_program() {
     let dir = tempfile::tempdir().unwrap();
-    for args in [&["status"][..], &["top"], &["energy", "--profile", "thesis-parc"]] {
+    for args in [&["status"][..], &["top"], &["census"], &["energy", "--profile", "thesis-parc"]] {
         let output = command(args).arg("--from").arg(dir.path()).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         let text = String::from_utf8(output.stderr).unwrap();
-        assert!(text.contains("use ramslice-lab, as in `ramslice-lab status --from"), "{text}");
+        assert!(text.contains("use ramslice-lab, whose commands status, slices, map, census"));
+        assert!(text.contains("as in `ramslice-lab status --from"), "{text}");
     }
 }
 

@@ -51,12 +51,16 @@ pub(crate) fn run(
     if shown == 0 { Err(no_census(recording).into()) } else { Ok(ExitStatus::Ok) }
 }
 
-/// Unsupported, not failed: the recording was made without a census.
+/// Unsupported, not failed: the recording was made without a census, or lost it.
 pub(crate) fn no_census(recording: &Recording) -> BackendError {
-    let message = format!(
-        "{} has no census: record one with `ramslice-lab record --census 1m`, or look at the \
-         running system with `ramslice census`",
-        recording.dir().display()
-    );
+    let dir = recording.dir().display();
+    let message = if recording.has_census() {
+        format!("{dir} has no whole census: see `ramslice-lab record --check {dir}`")
+    } else {
+        format!(
+            "{dir} has no census: record one with `ramslice-lab record --census 1m`, or look at \
+             the running system with `ramslice census`"
+        )
+    };
     BackendError::new(BackendErrorKind::Unsupported, message)
 }
