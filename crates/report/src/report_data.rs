@@ -2,7 +2,7 @@
 //! none.
 
 use std::fmt;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use ramslice_types::{Bytes, CacheRatios, CensusTotals, PageComposition, PageCounts, Pages};
 
@@ -13,8 +13,8 @@ use crate::slice_history::SliceChange;
 /// Everything that a report is about.
 #[derive(Debug, Clone, Default)]
 pub struct ReportData {
-    /// Machines over time.
-    pub recorded: Vec<RecordingData>,
+    /// Machines over time. Figures share them: of 8192 slices, each census has a MiB.
+    pub recorded: Vec<Rc<RecordingData>>,
     /// What `/proc/meminfo` said over time.
     pub statistics: Vec<StatisticsData>,
     /// How often the page cache had what was looked up.
@@ -128,8 +128,8 @@ pub struct RecordingData {
     pub page_bytes: Bytes,
     /// The machine at each sample, by time.
     pub moments: Vec<MachineMoment>,
-    /// What becomes of each slice from one of these moments to the next, by time. Figures share it.
-    pub slice_changes: Arc<[SliceChange]>,
+    /// What becomes of each slice from one of these moments to the next, by time.
+    pub slice_changes: Vec<SliceChange>,
     /// Every page at some of the samples, by time; mostly none.
     pub censuses: Vec<CensusMoment>,
     /// When slices were being emptied: from, to, in seconds since the first sample.

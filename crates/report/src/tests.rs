@@ -1,5 +1,7 @@
 //! Whole figures and pages: what they show, what they lack, and what they never do.
 
+use std::rc::Rc;
+
 use ramslice_types::{Bytes, CensusTotals, PageComposition, PageCounts, PageKind, Pages};
 
 use crate::*;
@@ -20,6 +22,14 @@ fn moment(at: u32) -> MachineMoment {
         nearly_free_slices: u64::from(at.min(3)),
         offline_slices: u64::from(at),
     }
+}
+
+#[test]
+fn figures_share_what_is_recorded_because_a_day_of_it_is_large() {
+    let runs = all();
+    let figures = figures(&runs);
+    let shared = runs.recorded.iter().map(Rc::strong_count).min().unwrap();
+    assert!(shared > 8 && figures.len() > 8, "{shared}");
 }
 
 /// The slices of ten such moments.
@@ -84,7 +94,7 @@ fn recorded(name: &str) -> RecordingData {
         slice_bytes: Bytes(32 << 20),
         page_bytes: Bytes(4096),
         moments: (0..10).map(moment).collect(),
-        slice_changes: slice_changes().into(),
+        slice_changes: slice_changes(),
         censuses: [0, 2, 3, 6, 9].map(counted).to_vec(),
         compactions: vec![(2.0, 4.0)],
         attempts: vec![
@@ -149,7 +159,7 @@ fn all() -> ReportData {
         measured_cycles: 1e6 + f64::from(at) * 1e5,
     };
     ReportData {
-        recorded: vec![recorded("one"), recorded("<two> & more")],
+        recorded: ["one", "<two> & more"].map(|name| Rc::new(recorded(name))).into(),
         statistics: vec![statistics("one"), statistics("<two> & more")],
         page_cache: Vec::new(),
         prices: vec![PriceSamples {
@@ -270,9 +280,9 @@ fn a_recording_without_a_census_has_the_figures_that_it_had_and_no_empty_boxes()
     let ids =
         |runs: &ReportData| figures(runs).into_iter().map(|figure| figure.id).collect::<Vec<_>>();
     let with = ids(&runs);
-    runs.recorded[1].censuses.clear();
+    Rc::make_mut(&mut runs.recorded[1]).censuses.clear();
     let one = ids(&runs);
-    runs.recorded[0].censuses.clear();
+    Rc::make_mut(&mut runs.recorded[0]).censuses.clear();
     let without = ids(&runs);
     assert!(!html(&runs).contains("class=\"missing\""));
     let census = ["bitmaps", "fullness", "footprint", "kept-on", "census-shares"];
@@ -293,7 +303,7 @@ fn what_a_guest_reported_is_drawn_only_of_guests_that_do() {
         all.filter(|id| id.starts_with("giveback")).collect::<Vec<_>>()
     };
     assert!(ids(&runs).is_empty());
-    runs.recorded[1].reports_to_host = true;
+    Rc::make_mut(&mut runs.recorded[1]).reports_to_host = true;
     assert_eq!(ids(&runs), ["giveback-2"]);
     let all = figures(&runs);
     let csv = figure(&all, "giveback-2").csv().unwrap();
@@ -346,7 +356,7 @@ fn a_census_is_drawn_as_it_was_counted() {
 fn one_census_is_enough_and_thousands_leave_the_page_small() {
     let mut runs = all();
     runs.recorded.truncate(1);
-    runs.recorded[0].censuses = vec![counted(4)];
+    Rc::make_mut(&mut runs.recorded[0]).censuses = vec![counted(4)];
     for id in ["bitmaps", "fullness", "footprint", "kept-on", "census-shares"] {
         let all = figures(&runs);
         for look in [
@@ -358,10 +368,10 @@ fn one_census_is_enough_and_thousands_leave_the_page_small() {
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{id}");
         }
     }
-    runs.recorded[0].moments = (0..5000u32)
+    Rc::make_mut(&mut runs.recorded[0]).moments = (0..5000u32)
         .map(|at| MachineMoment { seconds: f64::from(at), ..moment(at % 10) })
         .collect();
-    runs.recorded[0].censuses = (0..5000u32)
+    Rc::make_mut(&mut runs.recorded[0]).censuses = (0..5000u32)
         .map(|at| CensusMoment {
             seconds: f64::from(at),
             ..counted(if at == 3333 { 9 } else { 1 })
@@ -401,7 +411,7 @@ fn what_emptying_took_is_drawn_as_it_was_reported() {
 #[test]
 fn a_recording_in_which_nothing_was_emptied_has_no_figures_of_that() {
     let mut runs = all();
-    runs.recorded[0].attempts.clear();
+    Rc::make_mut(&mut runs.recorded[0]).attempts.clear();
     let ids: Vec<String> = figures(&runs).into_iter().map(|figure| figure.id).collect();
     let of = |run: u8| {
         ids.iter()
@@ -416,7 +426,7 @@ fn a_recording_in_which_nothing_was_emptied_has_no_figures_of_that() {
 fn thousands_of_attempts_leave_the_page_small_and_the_sums_as_they_are() {
     let mut runs = all();
     runs.recorded.truncate(1);
-    let one = &mut runs.recorded[0];
+    let one = Rc::make_mut(&mut runs.recorded[0]);
     one.attempts = (0..20_000u32)
         .map(|at| attempt(f64::from(at) / 2500.0, at % 10, at % 7 > 0, 100, 10))
         .collect();
@@ -571,7 +581,7 @@ fn pictures_have_ink_and_the_kinds_colours() {
 #[test]
 fn ten_thousand_moments_keep_their_peak_and_the_page_small() {
     let mut runs = all();
-    let one = &mut runs.recorded[0];
+    let one = Rc::make_mut(&mut runs.recorded[0]);
     one.moments = (0..10_000u32)
         .map(|at| MachineMoment {
             seconds: f64::from(at),

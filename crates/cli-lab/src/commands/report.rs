@@ -209,7 +209,7 @@ pub(crate) fn run(
         });
     let listed: Vec<_> = listed.collect();
     if context.json() {
-        let emptying = runs.recorded.iter().map(emptying_means).collect();
+        let emptying = runs.recorded.iter().map(|run| emptying_means(run)).collect();
         let (output, size_bytes) = (args.output.as_path(), html.len());
         write_json(
             out,

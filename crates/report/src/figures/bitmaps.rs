@@ -35,7 +35,7 @@ const USES: [PageUse; 8] = [
 /// address; one per recording that has a census.
 pub(crate) fn bitmaps(runs: &ReportData) -> Vec<ReportFigure> {
     let all = runs.recorded.len();
-    let draw = |(at, recorded): (usize, &RecordingData)| {
+    let draw = |(at, recorded): (usize, &Rc<RecordingData>)| {
         let (id, title) = (id("bitmaps", at, all), heading(TITLE, &recorded.name, all));
         let caption = "All memory at some moments. A row is a slice, the lowest address at the \
                        bottom; a colour is as long as its share of the slice's pages. From the \
@@ -43,7 +43,7 @@ pub(crate) fn bitmaps(runs: &ReportData) -> Vec<ReportFigure> {
                        swap cache, zsmalloc, hugetlb), cache, free. Orange at the left edge of \
                        row after row is a kernel that is everywhere. Data: these moments, a row \
                        for each slice that changed.";
-        let (recorded, name) = (Rc::new(recorded.clone()), title.clone());
+        let (recorded, name) = (Rc::clone(recorded), title.clone());
         let csv = csv(&recorded);
         ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
             draw_bitmaps(&id, &name, &recorded, look)

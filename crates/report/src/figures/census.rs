@@ -39,7 +39,7 @@ pub(super) fn thinned(recorded: &RecordingData, columns: usize) -> Vec<&CensusMo
 }
 
 /// Recordings with a census, and their number among all.
-fn recordings_with_census(runs: &ReportData) -> impl Iterator<Item = (usize, &RecordingData)> {
+fn recordings_with_census(runs: &ReportData) -> impl Iterator<Item = (usize, &Rc<RecordingData>)> {
     runs.recorded.iter().enumerate().filter(|(_, one)| !one.censuses.is_empty())
 }
 
@@ -86,14 +86,14 @@ pub(crate) fn kept_on(runs: &ReportData) -> Vec<ReportFigure> {
     let most = |counted: &CensusMoment| counted.holding_slices().max(counted.totals.slices_staying);
     let top =
         runs.recorded.iter().flat_map(|one| &one.censuses).map(most).max().unwrap_or(0) as f64;
-    let draw = |(at, recorded): (usize, &RecordingData)| {
+    let draw = |(at, recorded): (usize, &Rc<RecordingData>)| {
         let (id, title) = (id("kept-on", at, all), heading(KEPT_ON, &recorded.name, all));
         let caption = "Grey: slices in which anything is in use. Blue: as many as what is in use \
                        would fill. Orange: slices with a page that can neither be moved nor \
                        dropped, or that boot keeps on; dashed, the fewest that could hold these \
                        pages. Packing takes grey down to blue, or to orange where that is higher; \
                        placement takes orange down to the dashed line.";
-        let (recorded, name) = (Rc::new(recorded.clone()), title.clone());
+        let (recorded, name) = (Rc::clone(recorded), title.clone());
         let mut csv = CsvTable::new(&[
             "time_s",
             "slice_bytes",
@@ -169,13 +169,13 @@ fn draw_kept_on(id: &str, title: &str, recorded: &RecordingData, top: f64, look:
 /// that has a census.
 pub(crate) fn shares(runs: &ReportData) -> Vec<ReportFigure> {
     let all = runs.recorded.len();
-    let draw = |(at, recorded): (usize, &RecordingData)| {
+    let draw = |(at, recorded): (usize, &Rc<RecordingData>)| {
         let (id, title) = (id("census-shares", at, all), heading(SHARES, &recorded.name, all));
         let caption = "c is the part of free memory that is off; its bound is what it could be \
                        with as much in use, in whole slices and with the awake reserve on. \
                        Removable are memory sections of 128 MiB in which no page stays: memory \
                        hotplug could take them.";
-        let (recorded, name) = (Rc::new(recorded.clone()), title.clone());
+        let (recorded, name) = (Rc::clone(recorded), title.clone());
         let mut csv = CsvTable::new(&[
             "time_s",
             "offline_ratio",

@@ -47,13 +47,13 @@ impl GuestSizes {
 /// One per recording of a guest that reports; no placeholder for others.
 pub(crate) fn giveback(runs: &ReportData) -> Vec<ReportFigure> {
     let all = runs.recorded.len();
-    let draw = |(at, recorded): (usize, &RecordingData)| {
+    let draw = |(at, recorded): (usize, &Rc<RecordingData>)| {
         let (id, title) = (id("giveback", at, all), heading(TITLE, &recorded.name, all));
         let caption = "What is on may be held by the host; what is above it was reported, and is \
                        the host's to use. Whether the host took it is not in a recording: \
                        `ramslice giveback verify` says it there. The gap between what is on and \
                        what is used is what could still go.";
-        let recorded = Rc::new(recorded.clone());
+        let recorded = Rc::clone(recorded);
         let (csv, name) = (csv(&recorded), title.clone());
         ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
             draw_giveback(&id, &name, &recorded, look)

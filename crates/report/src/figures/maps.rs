@@ -100,9 +100,9 @@ pub(crate) fn footprint(runs: &ReportData) -> Vec<ReportFigure> {
 
 fn figures(runs: &ReportData, map: &'static SliceMap) -> Vec<ReportFigure> {
     let all = runs.recorded.len();
-    let draw = |(at, recorded): (usize, &RecordingData)| {
+    let draw = |(at, recorded): (usize, &Rc<RecordingData>)| {
         let (id, title) = (id(map.id, at, all), heading(map.title, &recorded.name, all));
-        let (recorded, name) = (Rc::new(recorded.clone()), title.clone());
+        let (recorded, name) = (Rc::clone(recorded), title.clone());
         let csv = csv(&recorded, map);
         ReportFigure::drawn(id.clone(), title, map.caption, csv, move |look| {
             draw_map(&id, &name, &recorded, map, look)

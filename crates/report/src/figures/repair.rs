@@ -25,13 +25,12 @@ pub(crate) fn repair(runs: &ReportData) -> Vec<ReportFigure> {
     let all = runs.recorded.len();
     let with = runs.recorded.iter().enumerate().filter(|(_, one)| !one.attempts.is_empty());
     with.flat_map(|(at, recorded)| {
-        let recorded = Rc::new(recorded.clone());
         let names =
             |base: &str, title: &str| (id(base, at, all), heading(title, &recorded.name, all));
         [
-            free(names("repair-free", FREE), &recorded),
-            moved(names("repair-moved", MOVED), &recorded),
-            share(names("repair-share", SHARE), &recorded),
+            free(names("repair-free", FREE), recorded),
+            moved(names("repair-moved", MOVED), recorded),
+            share(names("repair-share", SHARE), recorded),
         ]
     })
     .collect()

@@ -24,12 +24,12 @@ pub(crate) fn slices(runs: &ReportData) -> Vec<ReportFigure> {
         let (what, how) = time::no_recording();
         return vec![ReportFigure::missing("slices", TITLE, what, how)];
     }
-    let draw = |(at, recorded): (usize, &RecordingData)| {
+    let draw = |(at, recorded): (usize, &Rc<RecordingData>)| {
         let (id, title) = (id("slices", at, all), heading(TITLE, &recorded.name, all));
         let caption = "A row is a slice, the lowest address at the bottom. A slice that is on has \
                        the colour of what is hardest to get rid of in it: unmovable pages, else \
                        movable ones, else freeable ones; free is a slice that is empty and on.";
-        let recorded = Rc::new(recorded.clone());
+        let recorded = Rc::clone(recorded);
         let (csv, name) = (csv(&recorded), title.clone());
         ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
             draw_slices(&id, &name, &recorded, look)
@@ -42,7 +42,7 @@ pub(crate) fn slices(runs: &ReportData) -> Vec<ReportFigure> {
 fn csv(recorded: &RecordingData) -> CsvTable {
     let mut csv = CsvTable::new(&["time_s", "slice_id", "kind"]);
     let mut before: BTreeMap<u32, PageKind> = BTreeMap::new();
-    for change in recorded.slice_changes.iter() {
+    for change in &recorded.slice_changes {
         let (Some(kind), Some(moment)) =
             (change.kind, recorded.moments.get(change.moment as usize))
         else {

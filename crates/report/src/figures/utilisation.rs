@@ -52,21 +52,20 @@ pub(crate) fn utilisation(runs: &ReportData) -> Vec<ReportFigure> {
         let (what, how) = time::no_recording();
         return vec![ReportFigure::missing("utilisation", UTILISATION, what, how)];
     }
-    let most = |recorded: &RecordingData| {
+    let most = |recorded: &Rc<RecordingData>| {
         let used =
             |moment: &MachineMoment| bytes(recorded, moment.pages.used()).max(holding(moment));
         recorded.moments.iter().map(used).fold(0.0, f64::max)
     };
     let top = runs.recorded.iter().map(most).fold(0.0, f64::max);
-    let draw = |(at, recorded): (usize, &RecordingData)| {
+    let draw = |(at, recorded): (usize, &Rc<RecordingData>)| {
         let (id, title) = (id("utilisation", at, all), heading(UTILISATION, &recorded.name, all));
         let caption = "Pages that are movable or freeable could be packed; the grey area is the \
                        size of the slices in which anything is in use and which therefore stay \
                        on. The gap between them is what packing can switch off. Stripes: slices \
                        were being emptied.";
-        let (recorded, unit) = (Rc::new(recorded.clone()), ByteUnit::of(top));
-        let csv = csv(&recorded);
-        let (shown, name) = (Rc::clone(&recorded), title.clone());
+        let (csv, unit) = (csv(recorded), ByteUnit::of(top));
+        let (shown, name) = (Rc::clone(recorded), title.clone());
         ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
             draw_utilisation(&id, &name, &shown, ceiling(top / unit.bytes), unit, look)
         })
@@ -212,11 +211,11 @@ pub(crate) fn occupation(runs: &ReportData) -> Vec<ReportFigure> {
         let (what, how) = time::no_recording();
         return vec![ReportFigure::missing("occupation", OCCUPATION, what, how)];
     }
-    let draw = |(at, recorded): (usize, &RecordingData)| {
+    let draw = |(at, recorded): (usize, &Rc<RecordingData>)| {
         let (id, title) = (id("occupation", at, all), heading(OCCUPATION, &recorded.name, all));
         let caption = "Every page of every slice by what it is, at each moment: from what keeps \
                        slices on at the bottom to what is off at the top.";
-        let recorded = Rc::new(recorded.clone());
+        let recorded = Rc::clone(recorded);
         let (csv, name) = (csv(&recorded), title.clone());
         ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
             draw_occupation(&id, &name, &recorded, look)

@@ -14,6 +14,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use ramslice_types::SCHEMA_VERSION;
 use serde_json::Value;
@@ -85,7 +86,7 @@ impl<'a> RunReader<'a> {
     pub fn read(&mut self, name: &str, path: &Path) -> Result<()> {
         let about = if path.is_dir() {
             let found = recording::read(name, path, self.plan)?;
-            self.runs.recorded.extend(found.recorded);
+            self.runs.recorded.extend(found.recorded.map(Rc::new));
             self.runs.statistics.extend(found.statistics);
             self.runs.page_cache.extend(found.page_cache);
             self.runs.energy.extend(found.energy);

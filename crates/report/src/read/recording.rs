@@ -121,7 +121,7 @@ pub(super) fn read(
         slice_bytes: info.slice_bytes,
         page_bytes: info.page_bytes,
         moments,
-        slice_changes: history.finish().into(),
+        slice_changes: history.finish(),
         censuses,
         compactions,
         attempts,
