@@ -161,17 +161,16 @@ ramslice_check_limits(struct ramslice_run *run, u32 id,
 		      const struct ramslice_census *c, u64 budget, u64 *price)
 {
 	struct ramslice_prices prices = ramslice_current_prices();
+	u64 nr_move = c->nr_move + run->dry_moved;
 	u64 nr_free, nr_cache, taken;
+	enum ramslice_reason reason;
 
-	if (!ramslice_reserve_has(run->target.reserve, id,
-				  c->nr_move + run->dry_moved,
-				  run->target.cache != RAMSLICE_CACHE_KEEP,
-				  &nr_free, &nr_cache)) {
-		/* What earlier searches found may still be at hand */
-		if (nr_free + nr_cache + run->target.nr_free <
-		    c->nr_move + run->dry_moved)
-			return RAMSLICE_REASON_NO_ROOM;
-	}
+	reason = ramslice_reserve_room(run->target.reserve, run->params, id,
+				       nr_move, &nr_free, &nr_cache);
+	/* What earlier searches found may still be at hand */
+	if (ramslice_is_final(reason) ||
+	    nr_free + nr_cache + run->target.nr_free < nr_move)
+		return reason;
 	nr_free -= min(nr_free, run->dry_moved);
 	*price = size_add(ramslice_census_price(c),
 			  ramslice_price_targets(&prices, nr_free, nr_cache));

@@ -41,8 +41,9 @@ static bool ramslice_settle_front(struct ramslice_reserve *r, u32 front,
 	return i == front;
 }
 
-/* Notes for slices that stay because of what they hold what that is. */
-static void ramslice_explain_rest(const struct ramslice_reserve *r)
+/* Notes why slices stay that hold what stays, until the request must end. */
+static void ramslice_explain_rest(const struct ramslice_reserve *r,
+				  const struct ramslice_params *params)
 {
 	u32 i;
 
@@ -50,6 +51,8 @@ static void ramslice_explain_rest(const struct ramslice_reserve *r)
 		struct ramslice_slice *s = &ramslice_slices[r->c[i].id];
 		enum ramslice_reason reason;
 
+		if (ramslice_why_end(params) != RAMSLICE_REASON_NONE)
+			return;
 		if (!r->c[i].stuck || READ_ONCE(s->unreclaimable) ||
 		    s->nr_fails)
 			continue;
@@ -88,9 +91,9 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 	ramslice_scan_zone(rz, RAMSLICE_ANY_AGE,
 			   min_t(u64, REREAD_NS, ramslice_left_ns(params) / 2),
 			   params->deadline);
-	if (ramslice_reserve_build(&reserve, rz, params->cache,
+	if (ramslice_reserve_build(&reserve, rz, params,
 				   params->ignore_backoff))
-		return RAMSLICE_REASON_PRESSURE;
+		return ramslice_why_end(params) ?: RAMSLICE_REASON_PRESSURE;
 	ramslice_run_begin(&run, rz, &reserve, params, outcome);
 
 	while (reserve.low < reserve.next &&
@@ -155,7 +158,7 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 			 RAMSLICE_REASON_UNMOVABLE : missed;
 
 	ramslice_run_end(&run);
-	ramslice_explain_rest(&reserve);
+	ramslice_explain_rest(&reserve, params);
 	ramslice_reserve_free(&reserve);
 	return reason;
 }
@@ -241,8 +244,8 @@ enum ramslice_reason ramslice_offline_one(const struct ramslice_params *params,
 	ramslice_drain_zone(rz->zone, params);
 	ramslice_scan_zone(rz, RAMSLICE_ANY_AGE, REREAD_ONE_NS,
 			   params->deadline);
-	if (ramslice_reserve_build(&reserve, rz, params->cache, false))
-		return RAMSLICE_REASON_PRESSURE;
+	if (ramslice_reserve_build(&reserve, rz, params, false))
+		return ramslice_why_end(params) ?: RAMSLICE_REASON_PRESSURE;
 	ramslice_run_begin(&run, rz, &reserve, params, outcome);
 	ramslice_quick_census(params->id, &census, params->cache);
 	reason = ramslice_attempt(&run, params->id, &census, params->budget,

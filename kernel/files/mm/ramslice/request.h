@@ -8,6 +8,8 @@
 
 #include "internal.h"
 
+struct ramslice_params;
+
 /* --- reserve.c --- */
 /**
  * struct ramslice_candidate - a slice and its price
@@ -42,14 +44,15 @@ struct ramslice_reserve {
 };
 
 bool ramslice_count_stragglers(u32 id, u32 counters[RAMSLICE_NR_COUNTERS]);
-int ramslice_reserve_build(struct ramslice_reserve *r,
-			   struct ramslice_zone *rz, enum ramslice_cache cache,
+int ramslice_reserve_build(struct ramslice_reserve *r, struct ramslice_zone *rz,
+			   const struct ramslice_params *params,
 			   bool ignore_backoff);
 void ramslice_reserve_free(struct ramslice_reserve *r);
 void ramslice_reserve_sort(struct ramslice_candidate *c, size_t nr);
-bool ramslice_reserve_has(const struct ramslice_reserve *r, u32 source,
-			  u64 nr_move, bool use_cache, u64 *nr_free,
-			  u64 *nr_cache);
+enum ramslice_reason ramslice_reserve_room(const struct ramslice_reserve *r,
+					   const struct ramslice_params *params,
+					   u32 source, u64 nr_move, u64 *nr_free,
+					   u64 *nr_cache);
 
 /* --- target.c --- */
 /**

@@ -94,16 +94,16 @@ bool ramslice_count_stragglers(u32 id, u32 counters[RAMSLICE_NR_COUNTERS])
  * ramslice_reserve_build - order a zone's slices by price
  * @r: the reserve, to be freed with ramslice_reserve_free()
  * @rz: the zone
- * @cache: what becomes of clean unmapped page cache
+ * @params: the request that wants it
  * @ignore_backoff: slices that failed lately count like any other
  *
  * Takes in every online slice: the full ones are no destinations, but sources.
  *
  * Context: ramslice_mutex held. May sleep.
- * Return: 0 or -ENOMEM.
+ * Return: 0, -ENOMEM, or -EAGAIN if the request must end before that is done.
  */
-int ramslice_reserve_build(struct ramslice_reserve *r,
-			   struct ramslice_zone *rz, enum ramslice_cache cache,
+int ramslice_reserve_build(struct ramslice_reserve *r, struct ramslice_zone *rz,
+			   const struct ramslice_params *params,
 			   bool ignore_backoff)
 {
 	struct ramslice_prices prices = ramslice_current_prices();
@@ -111,7 +111,7 @@ int ramslice_reserve_build(struct ramslice_reserve *r,
 	u32 id;
 
 	memset(r, 0, sizeof(*r));
-	ramslice_cache_prices(&prices, cache);
+	ramslice_cache_prices(&prices, params->cache);
 	r->c = kvmalloc_array(max(rz->nr_slices, 1U), sizeof(*r->c),
 			      GFP_KERNEL);
 	if (!r->c)
@@ -121,6 +121,11 @@ int ramslice_reserve_build(struct ramslice_reserve *r,
 		u32 counters[RAMSLICE_NR_COUNTERS];
 		bool poisoned, stays;
 
+		/* Pages that blocked are looked at again */
+		if (ramslice_why_end(params) != RAMSLICE_REASON_NONE) {
+			ramslice_reserve_free(r);
+			return -EAGAIN;
+		}
 		if (READ_ONCE(s->state) != RAMSLICE_ONLINE ||
 		    r->nr == rz->nr_slices)
 			continue;
@@ -137,6 +142,7 @@ int ramslice_reserve_build(struct ramslice_reserve *r,
 			.nr_cache = ramslice_nr_drop(counters),
 			.stuck = poisoned || stays,
 		};
+		cond_resched();
 	}
 	ramslice_reserve_sort(r->c, r->nr);
 	r->next = r->nr;
@@ -150,38 +156,48 @@ void ramslice_reserve_free(struct ramslice_reserve *r)
 }
 
 /**
- * ramslice_reserve_has - is there room for the pages of a slice?
+ * ramslice_reserve_room - is there room for the pages of a slice?
  * @r: the reserve
+ * @params: the request that looks for it
  * @source: the slice
  * @nr_move: its pages
- * @use_cache: clean cache of destinations may be dropped
  * @nr_free: set to the page frames that would come from free lists
- * @nr_cache: set to those that would come from cache
+ * @nr_cache: set to those that would come from cache, if that may be dropped
  *
  * By what they hold now, dearest first, as the search will go.
+ *
+ * Context: ramslice_mutex held. May sleep.
+ * Return: RAMSLICE_REASON_NONE, RAMSLICE_REASON_NO_ROOM, or why the request must
+ * end before that is known.
  */
-bool ramslice_reserve_has(const struct ramslice_reserve *r, u32 source,
-			  u64 nr_move, bool use_cache, u64 *nr_free,
-			  u64 *nr_cache)
+enum ramslice_reason ramslice_reserve_room(const struct ramslice_reserve *r,
+					   const struct ramslice_params *params,
+					   u32 source, u64 nr_move, u64 *nr_free,
+					   u64 *nr_cache)
 {
 	u32 i;
 
 	*nr_free = 0;
 	*nr_cache = 0;
 	for (i = r->next; nr_move && i-- > r->low; ) {
+		enum ramslice_reason reason = ramslice_why_end(params);
 		u64 free, cache, n;
 
+		/* What was touched in each of them is read */
+		if (reason != RAMSLICE_REASON_NONE)
+			return reason;
 		if (r->c[i].id == source)
 			continue;
 		ramslice_target_room(r->c[i].id, &free, &cache);
 		n = min(free, nr_move);
 		*nr_free += n;
 		nr_move -= n;
-		if (!use_cache)
-			continue;
-		n = min(cache, nr_move);
-		*nr_cache += n;
-		nr_move -= n;
+		if (params->cache != RAMSLICE_CACHE_KEEP) {
+			n = min(cache, nr_move);
+			*nr_cache += n;
+			nr_move -= n;
+		}
+		cond_resched();
 	}
-	return !nr_move;
+	return nr_move ? RAMSLICE_REASON_NO_ROOM : RAMSLICE_REASON_NONE;
 }

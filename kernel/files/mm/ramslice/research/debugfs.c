@@ -167,6 +167,10 @@ DEFINE_SHOW_ATTRIBUTE(summary);
 static int reserve_show(struct seq_file *m, void *unused)
 {
 	struct ramslice_zone *rz = ramslice_zone_of_file(m);
+	struct ramslice_params params = {
+		.deadline = jiffies + MAX_JIFFY_OFFSET,
+		.cache = RAMSLICE_CACHE_DROP,
+	};
 	struct ramslice_reserve r;
 	int err;
 	u32 i;
@@ -174,7 +178,7 @@ static int reserve_show(struct seq_file *m, void *unused)
 	if (mutex_lock_interruptible(&ramslice_mutex))
 		return -ERESTARTSYS;
 	ramslice_scan_zone(rz, 0, U64_MAX, jiffies + MAX_JIFFY_OFFSET);
-	err = ramslice_reserve_build(&r, rz, RAMSLICE_CACHE_DROP, false);
+	err = ramslice_reserve_build(&r, rz, &params, false);
 	mutex_unlock(&ramslice_mutex);
 	if (err)
 		return err;

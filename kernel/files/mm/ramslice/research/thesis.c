@@ -33,14 +33,18 @@ void ramslice_research_forget(void)
 /* Builds the reserve for offline_index, and looks at boot memory again. */
 static int ramslice_reinit(struct ramslice_zone *rz)
 {
+	struct ramslice_params params = {
+		.deadline = jiffies + MAX_JIFFY_OFFSET,
+		.cache = RAMSLICE_CACHE_DROP,
+	};
 	int err;
 
 	if (mutex_lock_interruptible(&ramslice_mutex))
 		return -ERESTARTSYS;
 	ramslice_classify(true);
 	ramslice_reserve_free(&ramslice_kept_reserve);
-	err = ramslice_reserve_build(&ramslice_kept_reserve, rz,
-				     RAMSLICE_CACHE_DROP, false);
+	err = ramslice_reserve_build(&ramslice_kept_reserve, rz, &params,
+				     false);
 	ramslice_kept_zone = err ? NULL : rz;
 	mutex_unlock(&ramslice_mutex);
 	return err;
@@ -115,8 +119,8 @@ ramslice_offline_index(const struct ramslice_params *params,
 	drain_all_pages(rz->zone);
 	if (ramslice_kept_zone == rz)
 		reserve = &ramslice_kept_reserve;
-	else if (ramslice_reserve_build(&own, rz, params->cache, false))
-		return RAMSLICE_REASON_NO_ROOM;
+	else if (ramslice_reserve_build(&own, rz, params, false))
+		return ramslice_why_end(params) ?: RAMSLICE_REASON_NO_ROOM;
 	ramslice_run_begin(&run, rz, reserve, params, outcome);
 	ramslice_quick_census(params->id, &census, params->cache);
 	if (ramslice_dummy_mode) {
@@ -144,8 +148,8 @@ ramslice_dummy_batch(struct ramslice_zone *rz,
 
 	lru_add_drain_all();
 	drain_all_pages(rz->zone);
-	if (ramslice_reserve_build(&reserve, rz, params->cache, false))
-		return RAMSLICE_REASON_NO_ROOM;
+	if (ramslice_reserve_build(&reserve, rz, params, false))
+		return ramslice_why_end(params) ?: RAMSLICE_REASON_NO_ROOM;
 	one = (struct ramslice_reserve) { .c = &slot };
 	ramslice_run_begin(&run, rz, &reserve, params, outcome);
 
@@ -234,7 +238,8 @@ static int ramslice_run_thesis(struct ramslice_zone *rz,
  * @req: zeroed; gets the outcome
  *
  * Context: May sleep.
- * Return: 0 with the outcome in @req, -ENOENT, -EBUSY, -ENOMEM or -ERESTARTSYS.
+ * Return: 0 with the outcome in @req, -ENOENT, -EBUSY, -ENOMEM, -EAGAIN or
+ * -ERESTARTSYS.
  */
 int ramslice_run_command(struct ramslice_zone *rz,
 			 const struct ramslice_command *cmd,

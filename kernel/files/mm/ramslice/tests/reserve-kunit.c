@@ -6,6 +6,7 @@
 
 #include <kunit/test.h>
 #include <linux/prandom.h>
+#include <linux/sched/signal.h>
 #include "../internal.h"
 #include "../request.h"
 
@@ -182,13 +183,25 @@ static void ramslice_candidates_stay_whole(struct kunit *test)
 	}
 }
 
+/* Room for pages of slice 0, for a request that has time. */
+static enum ramslice_reason ramslice_room(const struct ramslice_reserve *r,
+					  u64 nr_move, u64 *nr_free,
+					  u64 *nr_cache)
+{
+	struct ramslice_params params = {
+		.deadline = jiffies + MAX_JIFFY_OFFSET,
+	};
+
+	return ramslice_reserve_room(r, &params, 0, nr_move, nr_free, nr_cache);
+}
+
 static void ramslice_nothing_to_move_needs_no_room(struct kunit *test)
 {
 	struct ramslice_reserve r = {};
 	u64 nr_free = 1, nr_cache = 1;
 
-	KUNIT_EXPECT_TRUE(test, ramslice_reserve_has(&r, 0, 0, true, &nr_free,
-						     &nr_cache));
+	KUNIT_EXPECT_EQ(test, ramslice_room(&r, 0, &nr_free, &nr_cache),
+			RAMSLICE_REASON_NONE);
 	KUNIT_EXPECT_EQ(test, nr_free, 0);
 	KUNIT_EXPECT_EQ(test, nr_cache, 0);
 }
@@ -198,8 +211,8 @@ static void ramslice_empty_reserve_has_no_room(struct kunit *test)
 	struct ramslice_reserve r = {};
 	u64 nr_free = 1, nr_cache = 1;
 
-	KUNIT_EXPECT_FALSE(test, ramslice_reserve_has(&r, 0, 1, true, &nr_free,
-						      &nr_cache));
+	KUNIT_EXPECT_EQ(test, ramslice_room(&r, 1, &nr_free, &nr_cache),
+			RAMSLICE_REASON_NO_ROOM);
 	KUNIT_EXPECT_EQ(test, nr_free, 0);
 	KUNIT_EXPECT_EQ(test, nr_cache, 0);
 }
@@ -210,8 +223,8 @@ static void ramslice_source_is_no_room_for_its_own_pages(struct kunit *test)
 	struct ramslice_reserve r = { .c = &c, .nr = 1, .next = 1 };
 	u64 nr_free = 1, nr_cache = 1;
 
-	KUNIT_EXPECT_FALSE(test, ramslice_reserve_has(&r, 0, 1, true, &nr_free,
-						      &nr_cache));
+	KUNIT_EXPECT_EQ(test, ramslice_room(&r, 1, &nr_free, &nr_cache),
+			RAMSLICE_REASON_NO_ROOM);
 	KUNIT_EXPECT_EQ(test, nr_free, 0);
 	KUNIT_EXPECT_EQ(test, nr_cache, 0);
 }
@@ -230,10 +243,51 @@ static void ramslice_used_sources_and_full_slices_are_no_room(struct kunit *test
 	};
 	u64 nr_free = 1, nr_cache = 1;
 
-	KUNIT_EXPECT_FALSE(test, ramslice_reserve_has(&r, 0, 1, true, &nr_free,
-						      &nr_cache));
+	KUNIT_EXPECT_EQ(test, ramslice_room(&r, 1, &nr_free, &nr_cache),
+			RAMSLICE_REASON_NO_ROOM);
 	KUNIT_EXPECT_EQ(test, nr_free, 0);
 	KUNIT_EXPECT_EQ(test, nr_cache, 0);
+}
+
+static void ramslice_looking_for_room_ends_in_time(struct kunit *test)
+{
+	struct ramslice_candidate c = { .id = 0, .nr_free = 1000 };
+	struct ramslice_reserve r = { .c = &c, .nr = 1, .next = 1 };
+	struct ramslice_params late = { .deadline = jiffies + HZ, .end_ns = 1 };
+	enum ramslice_reason reason;
+	u64 nr_free, nr_cache;
+
+	KUNIT_EXPECT_EQ(test, ramslice_reserve_room(&r, &late, 0, 1, &nr_free,
+						    &nr_cache),
+			RAMSLICE_REASON_DEADLINE);
+	set_thread_flag(TIF_SIGPENDING);
+	reason = ramslice_room(&r, 1, &nr_free, &nr_cache);
+	clear_thread_flag(TIF_SIGPENDING);
+	KUNIT_EXPECT_EQ(test, reason, RAMSLICE_REASON_SIGNAL);
+}
+
+/* Of a zone with a slice in the table, none of which is looked at. */
+static void ramslice_ordering_slices_ends_in_time(struct kunit *test)
+{
+	struct ramslice_params late = {
+		.deadline = jiffies + HZ,
+		.end_ns = 1,
+		.cache = RAMSLICE_CACHE_DROP,
+	};
+	struct ramslice_reserve r;
+	struct ramslice_zone *rz;
+	unsigned int i;
+
+	mutex_lock(&ramslice_mutex);
+	for (i = 0; (rz = ramslice_zone_by_index(i)) && !rz->nr_slices; i++)
+		;
+	if (rz)
+		KUNIT_EXPECT_EQ(test, ramslice_reserve_build(&r, rz, &late, false),
+				-EAGAIN);
+	mutex_unlock(&ramslice_mutex);
+	if (!rz)
+		kunit_skip(test, "no zone has slices");
+	KUNIT_EXPECT_NULL(test, r.c);
 }
 
 static struct kunit_case ramslice_reserve_cases[] = {
@@ -246,6 +300,8 @@ static struct kunit_case ramslice_reserve_cases[] = {
 	KUNIT_CASE(ramslice_empty_reserve_has_no_room),
 	KUNIT_CASE(ramslice_source_is_no_room_for_its_own_pages),
 	KUNIT_CASE(ramslice_used_sources_and_full_slices_are_no_room),
+	KUNIT_CASE(ramslice_looking_for_room_ends_in_time),
+	KUNIT_CASE(ramslice_ordering_slices_ends_in_time),
 	{}
 };
 

@@ -139,6 +139,10 @@ static void ramslice_snapshot_and_order(struct kunit *test)
 	unsigned int round;
 
 	for (round = 0; round < NR_ROUNDS; round++) {
+		struct ramslice_params params = {
+			.deadline = jiffies + MAX_JIFFY_OFFSET,
+			.cache = RAMSLICE_CACHE_DROP,
+		};
 		struct ramslice_reserve r;
 		u64 ns, rows_ns, order_ns, seq;
 		u32 nr;
@@ -150,8 +154,7 @@ static void ramslice_snapshot_and_order(struct kunit *test)
 		ns = local_clock();
 		nr = ramslice_fill_rows(t->rows, &seq);
 		rows_ns = local_clock();
-		err = ramslice_reserve_build(&r, &t->rz, RAMSLICE_CACHE_DROP,
-					     false);
+		err = ramslice_reserve_build(&r, &t->rz, &params, false);
 		order_ns = local_clock();
 		ramslice_swap_tables(t, false);
 		mutex_unlock(&ramslice_mutex);
