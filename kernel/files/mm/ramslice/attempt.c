@@ -252,14 +252,18 @@ enum ramslice_reason ramslice_attempt(struct ramslice_run *run, u32 id,
 {
 	struct ramslice_outcome *outcome = run->outcome;
 	enum ramslice_reason reason;
-	unsigned long lent;
+	unsigned long lent = 0;
 	u64 price;
 
 	*spent = 0;
 	outcome->last_id = id;
 	if (c->reason != RAMSLICE_REASON_NONE)
 		return ramslice_reject(run, id, c->reason, c->pfn);
-	lent = ramslice_find_lent(c, &run->drained);
+	/* Interrupts every CPU, so once: later on, it is for migration to say */
+	if (c->nr_lent && !run->drained && ramslice_drain_lru(run->params)) {
+		run->drained = true;
+		lent = ramslice_find_lent(c);
+	}
 	if (lent)
 		return ramslice_reject(run, id, RAMSLICE_REASON_PINNED, lent);
 	reason = ramslice_check_limits(run, id, c, budget, &price);

@@ -8,7 +8,6 @@
 #include <linux/migrate.h>
 #include <linux/page-isolation.h>
 #include <linux/pagemap.h>
-#include <linux/swap.h>
 #include "../internal.h"
 #include "internal.h"
 
@@ -123,22 +122,15 @@ enum ramslice_reason ramslice_find_blocker(unsigned long pfn)
 /**
  * ramslice_find_lent - is a folio that the census found lent still lent?
  * @c: the census
- * @drained: the batches of all CPUs were drained for this request; set if so now
  *
- * Those that were only in a CPU's batch are not lent any longer. To find out
- * interrupts every CPU, and is done once: later on, it is for migration to say.
+ * Those that were only in a CPU's batch, which was drained since, are not.
  *
- * Context: May sleep.
  * Return: page frame of the first of them, or 0.
  */
-unsigned long ramslice_find_lent(const struct ramslice_census *c, bool *drained)
+unsigned long ramslice_find_lent(const struct ramslice_census *c)
 {
 	unsigned int i;
 
-	if (!c->nr_lent || *drained)
-		return 0;
-	*drained = true;
-	lru_add_drain_all();
 	for (i = 0; i < c->nr_lent; i++) {
 		struct folio *folio;
 		bool lent;

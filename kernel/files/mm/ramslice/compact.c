@@ -240,7 +240,7 @@ enum ramslice_reason ramslice_offline_one(const struct ramslice_params *params,
 	if (reason != RAMSLICE_REASON_NONE)
 		return ramslice_refuse(params->id, reason, 0);
 
-	lru_add_drain_all();
+	ramslice_drain_lru(params);
 	ramslice_drain_zone(rz->zone, params);
 	ramslice_scan_zone(rz, RAMSLICE_ANY_AGE, REREAD_ONE_NS,
 			   params->deadline);

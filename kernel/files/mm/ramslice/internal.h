@@ -468,7 +468,7 @@ void ramslice_find_reserved(u32 id, struct ramslice_census *c);
 void ramslice_take_census(u32 id, struct ramslice_census *c,
 			  enum ramslice_cache cache, bool stop_early);
 enum ramslice_reason ramslice_find_blocker(unsigned long pfn);
-unsigned long ramslice_find_lent(const struct ramslice_census *c, bool *drained);
+unsigned long ramslice_find_lent(const struct ramslice_census *c);
 
 /* --- page_class.c --- */
 enum ramslice_reason ramslice_folio_blocks(struct folio *folio);

@@ -316,11 +316,8 @@ static int ramslice_clear(struct ramslice_run *run, u32 id)
 
 		/* What was freed meanwhile may be in per-CPU lists */
 		if (!ramslice_slice_empty(id) &&
-		    !ramslice_drain_zone(run->rz->zone, run->params)) {
-			/* Not stuck: that would have the slice left alone */
-			run->reason = RAMSLICE_REASON_DEADLINE;
-			return -ETIMEDOUT;
-		}
+		    !ramslice_drain_zone(run->rz->zone, run->params))
+			goto late;
 		if (ramslice_slice_empty(id))
 			return 0;
 
@@ -331,7 +328,8 @@ static int ramslice_clear(struct ramslice_run *run, u32 id)
 		/* Nothing moved */
 		if (before == run->work.pages_migrated +
 			      run->work.pages_dropped) {
-			lru_add_drain_all();
+			if (!ramslice_drain_lru(run->params))
+				goto late;
 			if (pass >= 2)
 				ramslice_wait_for_stuck(run, id);
 		}
@@ -341,6 +339,11 @@ static int ramslice_clear(struct ramslice_run *run, u32 id)
 	}
 	run->reason = ramslice_why_stuck(id);
 	return -EBUSY;
+
+late:
+	/* Not stuck: that would have the slice left alone */
+	run->reason = RAMSLICE_REASON_DEADLINE;
+	return -ETIMEDOUT;
 }
 
 /* Is every page frame of the slice free and isolated? */

@@ -16,6 +16,12 @@
  */
 #define DRAIN_PAGE_NS	250
 
+/*
+ * What draining the LRU batches of all CPUs takes: an estimate, not measured. Each
+ * CPU has a worker for that, which gets its turn at the next tick.
+ */
+#define DRAIN_LRU_NS	TICK_NSEC
+
 /* The task that empties slices at the moment; see wake.c. */
 struct task_struct *ramslice_requester;
 
@@ -125,6 +131,23 @@ bool ramslice_drain_zone(struct zone *zone, const struct ramslice_params *params
 	return true;
 }
 
+/**
+ * ramslice_drain_lru - put pages from the LRU batches of all CPUs on their lists
+ * @params: the request that wants to see them there
+ *
+ * Not if that would outlast the request: lru_add_drain_all() knows no deadline.
+ *
+ * Context: May sleep.
+ * Return: false if there is no time for it: the batches are as they were.
+ */
+bool ramslice_drain_lru(const struct ramslice_params *params)
+{
+	if (ramslice_left_ns(params) < DRAIN_LRU_NS)
+		return false;
+	lru_add_drain_all();
+	return true;
+}
+
 /* Writes the outcome to where the caller finds it. */
 void ramslice_encode_outcome(const struct ramslice_outcome *outcome,
 			     struct ramslice_request *req)
@@ -188,7 +211,7 @@ static int ramslice_empty_zones(const struct ramslice_params *params,
 	unsigned int i;
 
 	/* Once for all: pages in LRU batches look unmovable */
-	lru_add_drain_all();
+	ramslice_drain_lru(params);
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
 		if (!ramslice_zone_wanted(params, rz))
 			continue;

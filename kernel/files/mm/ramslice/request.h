@@ -168,6 +168,7 @@ u64 ramslice_left_ns(const struct ramslice_params *params);
 enum ramslice_reason ramslice_why_end(const struct ramslice_params *params);
 bool ramslice_drain_zone(struct zone *zone,
 			 const struct ramslice_params *params);
+bool ramslice_drain_lru(const struct ramslice_params *params);
 int ramslice_status_of(enum ramslice_reason reason);
 int ramslice_request(struct ramslice_request *req);
 int ramslice_begin_emptying(void);
