@@ -550,7 +550,8 @@ void ramslice_release_chunk(const struct ramslice_chunk *c, bool by_demand);
 bool ramslice_wake_sleeping(struct ramslice_zone *rz);
 bool ramslice_may_wake(void);
 
-int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline);
+int ramslice_wake_slice(u32 id, bool by_demand, bool held,
+			unsigned long deadline);
 int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		       bool held, u32 *nr_woken, u32 *nr_failed);
 bool ramslice_wake_all(u32 *nr_woken);

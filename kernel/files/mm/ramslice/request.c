@@ -3,6 +3,7 @@
  * Requests: decoded once, carried out one at a time, and their outcome.
  */
 
+#include <linux/capability.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/signal.h>
 #include <linux/swap.h>
@@ -332,7 +333,13 @@ static int ramslice_wake_one(const struct ramslice_params *params,
 	if (!ramslice_slice(params->id))
 		return -ENOENT;
 	outcome->last_id = params->id;
-	err = ramslice_wake_slice(params->id, false, params->deadline);
+	err = ramslice_wake_slice(params->id, false, false, params->deadline);
+	/* As for ONLINE_ALL: the machine has more memory then, for all */
+	if (err == -EPERM && capable(CAP_SYS_ADMIN))
+		err = ramslice_wake_slice(params->id, false, true,
+					  params->deadline);
+	if (err == -EPERM)
+		return err;
 	outcome->nr_done = !err;
 	outcome->nr_failed = err == -EIO;
 	outcome->reason = ramslice_wake_reason(err);
@@ -382,7 +389,8 @@ static int ramslice_carry_out_waking(const struct ramslice_params *params,
  * @req: valid input; the output fields are zero
  *
  * Context: May sleep, for as long as the request's deadline and a batch.
- * Return: 0 with the outcome in @req, -ENOENT or -EBUSY.
+ * Return: 0 with the outcome in @req, -ENOENT, -EBUSY, or -EPERM if the slice is
+ * held and the caller may not change that.
  */
 int ramslice_request(struct ramslice_request *req)
 {

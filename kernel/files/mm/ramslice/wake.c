@@ -365,20 +365,23 @@ static int ramslice_wait_others(const struct ramslice_slice *s,
  * ramslice_wake_slice - wake a slice and wait until it is online
  * @id: the slice
  * @by_demand: for the statistics
+ * @held: also if it is held
  * @deadline: jiffies at which to stop waiting, also for a signal; 0: never
  *
  * Context: May sleep. The table must stay: ramslice_mutex or table_sem held.
- * Return: 0; -EINVAL if it is neither offline nor waking; -EIO if it did not
- * wake and is quarantined; -EINTR or -ETIMEDOUT if others are still at it;
- * -EBUSY if the power driver hangs in too many calls.
+ * Return: 0; -EINVAL if it is neither offline nor waking; -EPERM if it is held
+ * and @held is false; -EIO if it did not wake and is quarantined; -EINTR or
+ * -ETIMEDOUT if others are still at it; -EBUSY if the power driver hangs in too
+ * many calls.
  */
-int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
+int ramslice_wake_slice(u32 id, bool by_demand, bool held,
+			unsigned long deadline)
 {
 	struct ramslice_call *call = NULL;
 	enum ramslice_state state;
 	struct ramslice_slice *s;
 	struct ramslice_chunk c;
-	bool held, begun;
+	bool was_held, begun;
 	int err = 0;
 
 	spin_lock_irq(&ramslice_lock);
@@ -388,7 +391,11 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 		spin_unlock_irq(&ramslice_lock);
 		return -EINVAL;
 	}
-	held = s->held;
+	was_held = s->held;
+	if (was_held && !held) {
+		spin_unlock_irq(&ramslice_lock);
+		return -EPERM;
+	}
 	if (s->state == RAMSLICE_OFFLINE)
 		ramslice_unhold(id);
 	if (s->state == RAMSLICE_OFFLINE && ramslice_start_waking(id, &call)) {
@@ -431,7 +438,7 @@ int ramslice_wake_slice(u32 id, bool by_demand, unsigned long deadline)
 		if (begun)
 			return 0;
 		/* As many drivers' calls as there can be are hanging */
-		if (held)
+		if (was_held)
 			ramslice_hold(id);
 		return -EBUSY;
 	default:
@@ -475,10 +482,10 @@ int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 			return -EINTR;
 		if (deadline && time_after(jiffies, deadline))
 			return -ETIMEDOUT;
-		err = ramslice_wake_slice(id, false, deadline);
+		err = ramslice_wake_slice(id, false, held, deadline);
 		if (err == -EINTR || err == -ETIMEDOUT || err == -EBUSY)
 			return err;
-		/* -EINVAL: another task woke it first */
+		/* -EINVAL: another task woke it first; -EPERM: held it */
 		*nr_woken += !err && !others;
 		*nr_failed += err == -EIO;
 	}
@@ -514,9 +521,8 @@ void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn,
 		if (!s)
 			continue;
 		if (READ_ONCE(s->state) == RAMSLICE_WAKING ||
-		    (READ_ONCE(s->state) == RAMSLICE_OFFLINE &&
-		     (held || !READ_ONCE(s->held))))
-			ramslice_wake_slice(id, true, 0);
+		    READ_ONCE(s->state) == RAMSLICE_OFFLINE)
+			ramslice_wake_slice(id, true, held, 0);
 	}
 	up_read(&ramslice_table_sem);
 }

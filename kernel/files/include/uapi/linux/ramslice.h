@@ -312,7 +312,8 @@ enum ramslice_op {
  * if it ended early: @status and @reason say how. Invalid requests return
  * -EINVAL (field out of range), -E2BIG, -ENOENT (no such slice, node or
  * zone), -EBUSY (another request is running, or the system is suspending or
- * shutting down) and change nothing. A dry run fills @nr_done and
+ * shutting down), -EPERM (RAMSLICE_REQ_HOLD, or ONLINE of a slice that is held,
+ * without CAP_SYS_ADMIN) and change nothing. A dry run fills @nr_done and
  * @price_predicted only.
  */
 struct ramslice_request {

@@ -158,15 +158,15 @@ class Access(harness.RamsliceTest):
         self.addCleanup(os.chmod, "/dev/ramslice", stat.S_IMODE(mode.st_mode))
         self.addCleanup(os.chown, "/dev/ramslice", mode.st_uid, mode.st_gid)
 
-    def as_user(self, flags, groups=(), request=dev.DRY_RUN):
+    def as_user(self, mode, groups=(), op="offline_free", flags=dev.DRY_RUN, **fields):
         """Errno of opening the device and sending a request as an ordinary user; 0 if both work."""
         def attempt():
             os.setgroups(groups)
             os.setgid(self.UNPRIVILEGED)
             os.setuid(self.UNPRIVILEGED)
             try:
-                with dev.Device(flags) as own:
-                    own.request("offline_free", max_slices=1, flags=request)
+                with dev.Device(mode) as own:
+                    own.request(op, max_slices=1, flags=flags, **fields)
             except OSError as error:
                 yield error.errno
             else:
@@ -191,7 +191,23 @@ class Access(harness.RamsliceTest):
         """The machine has less memory then, for all."""
         os.chown("/dev/ramslice", 0, self.GROUP)
         os.chmod("/dev/ramslice", 0o660)
-        self.assertEqual(self.as_user(os.O_RDWR, [self.GROUP], dev.HOLD), errno.EPERM)
+        self.assertEqual(self.as_user(os.O_RDWR, [self.GROUP], flags=dev.HOLD), errno.EPERM)
+
+    def test_a_group_cannot_wake_held_slices(self):
+        """The machine has more memory then, for all; other slices are the group's to wake."""
+        os.chown("/dev/ramslice", 0, self.GROUP)
+        os.chmod("/dev/ramslice", 0o660)
+        number, = self.empty()
+        self.addCleanup(self.device.request, "online_all", flags=dev.HOLD)
+        wake = {"op": "online", "flags": 0, "id": number}
+        self.assertEqual(self.device.request("offline", id=number, flags=dev.HOLD).nr_done, 1)
+        self.assertEqual(self.as_user(os.O_RDWR, [self.GROUP], **wake), errno.EPERM)
+        self.assertEqual(self.row(number).state, dev.OFFLINE)
+        self.assertTrue(self.row(number).flags & dev.HELD)
+        self.assertEqual(self.device.request("online", id=number).nr_done, 1)
+        self.assertEqual(self.device.request("offline", id=number).nr_done, 1)
+        self.assertEqual(self.as_user(os.O_RDWR, [self.GROUP], **wake), 0)
+        self.assertEqual(self.row(number).state, dev.ONLINE)
 
     def test_a_group_with_read_access_cannot_request(self):
         os.chown("/dev/ramslice", 0, self.GROUP)
