@@ -75,8 +75,8 @@ def count(twin):
     """Pages by where they are and by who maps them.
 
     `cold_there` and `cold_elsewhere`: pages whose every mapping is cold, in the twin and not;
-    `hot_there`: pages in the twin that any other area maps; `unmapped`: pages in the twin that
-    nothing maps, by what they are.
+    `hot_there`: pages in the twin that any other area maps, with those that swap read-ahead of a
+    cold area brought there; `unmapped`: pages in the twin that nothing maps, by what they are.
     """
     mapped, blocks = mapped_frames(), frames_of(twin)
     inside = set().union(*blocks)
