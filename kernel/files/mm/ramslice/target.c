@@ -169,19 +169,15 @@ static unsigned long ramslice_drop_some(struct ramslice_target *t,
 	return dropped;
 }
 
-static u64 ramslice_cache_of(u32 id)
-{
-	u64 nr_free, nr_cache;
-
-	ramslice_target_room(id, &nr_free, &nr_cache);
-	return nr_cache;
-}
-
 /* Has the search go over the destination once more, for its cache. */
 static bool ramslice_begin_dropping(struct ramslice_target *t, u32 id)
 {
-	if (t->dropping || t->cache == RAMSLICE_CACHE_KEEP ||
-	    !ramslice_cache_of(id))
+	u64 nr_free, nr_cache;
+
+	if (t->dropping || t->cache == RAMSLICE_CACHE_KEEP)
+		return false;
+	ramslice_target_room(id, &nr_free, &nr_cache);
+	if (!nr_cache)
 		return false;
 	t->dropping = true;
 	t->block = 0;

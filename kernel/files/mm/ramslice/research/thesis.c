@@ -6,7 +6,6 @@
  */
 
 #include <linux/random.h>
-#include <linux/sched/signal.h>
 #include <linux/swap.h>
 #include <trace/events/ramslice.h>
 #include "../../internal.h"
@@ -161,12 +160,9 @@ ramslice_dummy_batch(struct ramslice_zone *rz,
 		struct ramslice_census census;
 		u64 spent;
 
-		if (signal_pending(current)) {
-			missed = RAMSLICE_REASON_SIGNAL;
-			break;
-		}
-		if (time_after(jiffies, params->deadline)) {
-			missed = RAMSLICE_REASON_DEADLINE;
+		reason = ramslice_why_end(params);
+		if (reason != RAMSLICE_REASON_NONE) {
+			missed = reason;
 			break;
 		}
 		if (c->stuck ||
