@@ -97,7 +97,7 @@ class AtWork:
 
 
 def _carry_out(boot, images, quick, at_work):
-    """Runs a boot to its end: (status, output)."""
+    """Runs a boot to its end: status, output, and what its processes took of the host."""
     line = [
         RAMLAB,
         "vm",
@@ -129,8 +129,10 @@ def _carry_out(boot, images, quick, at_work):
         env=os.environ | {"RAMSLICE_IMAGE": str(images[boot.flavour])},
     ) as machine:
         output = machine.stdout.read()
+        _, status, use = os.wait4(machine.pid, 0)
+        machine.returncode = os.waitstatus_to_exitcode(status)
     at_work.left(machine)
-    return machine.returncode, output
+    return machine.returncode, output, {"faults": use.ru_minflt, "system_s": use.ru_stime}
 
 
 def _run(boot, images, quick, at_work):
@@ -140,7 +142,7 @@ def _run(boot, images, quick, at_work):
     # As things are now: they may have changed since the boots before
     about = identity(boot, images, quick)
     began = time.monotonic()
-    status, output = _carry_out(boot, images, quick, at_work)
+    status, output, host = _carry_out(boot, images, quick, at_work)
     seconds = time.monotonic() - began
     # The guest's memory, where it is a file, is large and no result
     for file in boot.folder.glob(f"{MEMORY}*"):
@@ -148,7 +150,8 @@ def _run(boot, images, quick, at_work):
     (boot.folder / "output").write_text(output)
     if status or not (boot.folder / RESULT).exists():
         return boot, None, f"status {status}:\n{output}"
-    figures = json.loads((boot.folder / RESULT).read_text())
+    figures = json.loads((boot.folder / RESULT).read_text()) | {"host": host}
+    put_json(boot.folder / RESULT, figures)
     # Last: who finds it finds figures of a boot that ended well
     put_json(boot.folder / DONE, {"identity": about, "seconds": round(seconds)})
     return boot, figures, seconds

@@ -35,6 +35,7 @@ from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.daemon import Daemon
 from ramlab.guest.giveback_loads import DISK, LOADS
 from ramlab.guest.harness import MIB, meminfo
+from ramlab.guest.never_idle import NeverIdle
 from ramlab.guest.qemu_monitor import monitor
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
@@ -59,8 +60,9 @@ class Sampler(threading.Thread):
     Used is what the kernel and programs have, and of page cache what is read again.
     """
 
-    def __init__(self, memory):
+    def __init__(self, memory, idle):
         super().__init__(daemon=True)
+        self.idle = idle
         self.files = [file for file in (memory, Path(f"{memory}-more")) if file.exists()]
         self.phase, self.rows, self.phases = "boot", [], []
         self.again = threading.Event()
@@ -83,6 +85,8 @@ class Sampler(threading.Thread):
             "held_bytes": sum(os.stat(file).st_blocks for file in self.files) * 512,
             "used_bytes": (used << 10) + self.hot_bytes,
             "free_bytes": info["MemFree"] << 10,
+            # By a clock that counts instructions: in thousands of millions of them
+            "busy_s": round(time.monotonic() - START - self.idle.seconds(), 3),
         })
 
     def begin(self, phase):
@@ -90,12 +94,6 @@ class Sampler(threading.Thread):
         self.phase = phase
         self.phases.append({"s": round(now, 2), "phase": phase})
         print(f"{now:6.1f} s  {phase}", flush=True)
-
-
-def cpu_seconds():
-    """User and system time of all CPUs since boot."""
-    user, nice, system, *_ = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:])
-    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
@@ -175,6 +173,14 @@ def nothing():
     yield
 
 
+def reserve_bytes():
+    """What ramslice keeps awake and free for a sudden need; 0 without it."""
+    if not dev.SYSFS.exists():
+        return 0
+    with dev.Device(os.O_RDONLY) as device:
+        return sum(zone.awake_reserve_pages for zone in device.zones()) * device.info().page_bytes
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -191,10 +197,7 @@ def main():
         dev.write("/sys/module/page_reporting/parameters/page_reporting_order", 0)
     dev.file_system(str(DISK))
     plugging = PluggingScript() if args.arm == "virtio-mem" else None
-    sampler = Sampler(args.memory)
     before = {name: dev.vmstat(name) for name in ("oom_kill", "pswpout")}
-    cpu = cpu_seconds()
-    sampler.start()
     ways = {
         "timer": lambda: every(TIMER_SECONDS, drop_and_compact),
         "virtio-mem": lambda: every(1, plugging),
@@ -202,14 +205,19 @@ def main():
         "ours": lambda: daemon(PERIODIC),
         "governor": lambda: daemon(GOVERNOR),
     }
-    with ways.get(args.arm, nothing)():
-        result = LOADS[args.load](sampler, args)
-    sampler.again.set()
-    sampler.join()
-    sampler.sample()
+    with NeverIdle() as idle:
+        sampler = Sampler(args.memory, idle)
+        sampler.sample()
+        sampler.start()
+        with ways.get(args.arm, nothing)():
+            result = LOADS[args.load](sampler, args)
+        sampler.again.set()
+        sampler.join()
+        sampler.sample()
     args.out.write_text(json.dumps(result | {
         "arm": args.arm,
-        "cpu_s": cpu_seconds() - cpu,
+        "busy_s": sampler.rows[-1]["busy_s"] - sampler.rows[0]["busy_s"],
+        "reserve_bytes": reserve_bytes(),
         "killed": dev.vmstat("oom_kill") - before["oom_kill"],
         "swapped_pages": dev.vmstat("pswpout") - before["pswpout"],
         "phases": sampler.phases,

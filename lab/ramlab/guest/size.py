@@ -22,7 +22,6 @@ so there are no figures. Status 2: the job cannot be done, and says what is allo
 held. However it ends, what it held is given back.
 """
 
-import contextlib
 import ctypes
 import json
 import os
@@ -36,6 +35,7 @@ from pathlib import Path
 from ramlab.guest import harness, size_work, slow_disk
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.case_work import Wrong, spoiled
+from ramlab.guest.never_idle import NeverIdle
 
 LAB_PROGRAM = os.environ.get("RAMSLICE_LAB_PROGRAM", "ramslice-lab")
 SAMPLE_S = 0.02
@@ -153,25 +153,6 @@ class FootprintSampler(threading.Thread):
     def end(self):
         self.ended.set()
         self.join()
-
-
-@contextlib.contextmanager
-def never_idle():
-    """Something to do at any time for the processor.
-
-    While it is idle, the guest's clock jumps to the next timer, and so by seconds for each answer
-    of the host's; and there are thousands of these until a program and its data are copied.
-    """
-    child = os.fork()
-    if not child:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        while True:
-            pass
-    try:
-        yield
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
 
 
 def used_kib():
@@ -323,11 +304,11 @@ def give_back_all(device):
 
 def run(job, device):
     """The figures of one run."""
-    with never_idle():
+    with NeverIdle():
         slow_disk.make_all(job["modules"], **job["disk"])
     program = size_work.PROGRAMS[job["program"]](job, slow_disk.FOLDER)
     try:
-        with never_idle():
+        with NeverIdle():
             program.prepare()
             lock_ourselves()
         settle()

@@ -14,7 +14,8 @@ def figures(held, used=GIB, **more):
     return {
         "samples": [{"s": s, "phase": phase, "held_bytes": gib * GIB, "used_bytes": used}
                     for s, (phase, gib) in held.items()],
-        "reread_bytes": 0, "second_burst_s": 2.0, "killed": 0, "swapped_pages": 0,
+        "reread_bytes": 0, "second_burst_s": 2.0, "killed": 0, "swapped_pages": 0, "busy_s": 2.0,
+        "reserve_bytes": 0, "host": {"faults": 500, "system_s": 1.0},
     } | more
 
 
@@ -35,6 +36,8 @@ def test_time_counts_until_the_next_look():
 
 def test_held_over_used_is_that_of_the_end_of_the_idle_time():
     assert judged()["held-over-used"]["value"] == pytest.approx(1.5)
+    reserve = OURS | {"reserve_bytes": GIB // 4}
+    assert judged(ours=[reserve, reserve])["held-over-used"]["value"] == pytest.approx(1.25)
 
 
 def test_it_takes_until_nine_tenths_are_back():
@@ -63,6 +66,13 @@ def test_arms_that_hold_twice_as_much_have_twice_the_gib_minutes():
 def test_what_was_killed_or_swapped_is_counted():
     assert judged()["lost"]["value"] == 0
     assert judged(ours=[OURS, OURS | {"killed": 1, "swapped_pages": 3}])["lost"]["value"] == 4
+
+
+def test_what_give_back_costs_is_over_the_work_without():
+    more = OURS | {"busy_s": 2.5, "host": {"faults": 800, "system_s": 1.0}}
+    entries = judged(ours=[more, more], none=[OURS])
+    assert entries["instructions"]["value"] == pytest.approx(1.25)
+    assert entries["instructions"]["beside"]["host-faults-ours"] == pytest.approx(1.6)
 
 
 def test_only_an_arm_that_gives_back_has_a_balloon():
@@ -98,23 +108,23 @@ def test_the_script_plugs_at_once_and_unplugs_later(monkeypatch, available_mib, 
 
 def test_another_load_is_judged_against_reporting_and_nothing():
     half = figures({row["s"]: (row["phase"], row["held_bytes"] / GIB / 2)
-                    for row in OURS["samples"]}, cpu_s=3.0)
-    found = {giveback.OURS: [half, half], giveback.USUAL: [OURS | {"cpu_s": 2.5}],
-             giveback.NOTHING: [OURS | {"cpu_s": 2.0}],
-             giveback.PLUGGED: [OURS | {"cpu_s": 2.0, "killed": 2}]}
+                    for row in OURS["samples"]}, busy_s=3.0)
+    found = {giveback.OURS: [half, half], giveback.USUAL: [OURS | {"busy_s": 2.5}],
+             giveback.NOTHING: [OURS | {"busy_s": 2.0}],
+             giveback.PLUGGED: [OURS | {"busy_s": 2.0, "killed": 2}]}
     entries = {entry["name"]: entry for entry in giveback.judged_other("redis", found)}
     assert entries["redis-gib-minutes"]["value"] == pytest.approx(0.5)
-    assert entries["redis-cpu"]["value"] == pytest.approx(1.5)
-    assert entries["redis-cpu"]["beside"]["reporting"] == pytest.approx(1.25)
+    assert entries["redis-instructions"]["value"] == pytest.approx(1.5)
+    assert entries["redis-instructions"]["beside"]["reporting"] == pytest.approx(1.25)
     assert entries["redis-lost"]["value"] == 0
     assert entries["redis-lost"]["beside"]["virtio-mem"] == 2
 
 
 def test_on_stock_ours_is_compared_with_reporting_alone():
     half = figures({row["s"]: (row["phase"], row["held_bytes"] / GIB / 2)
-                    for row in OURS["samples"]}, cpu_s=3.0)
-    found = {giveback.STOCK: [half, half], giveback.USUAL: [OURS | {"cpu_s": 2.0}]}
+                    for row in OURS["samples"]}, busy_s=3.0)
+    found = {giveback.STOCK: [half, half], giveback.USUAL: [OURS | {"busy_s": 2.0}]}
     entries = {entry["name"]: entry for entry in giveback.judged_stock(found)}
     assert entries["stock-gib-minutes"]["value"] == pytest.approx(0.5)
-    assert entries["stock-gib-minutes"]["beside"]["cpu-s-ours-stock"] == pytest.approx(3)
+    assert entries["stock-gib-minutes"]["beside"]["busy-s-ours-stock"] == pytest.approx(3)
     assert entries["stock-lost"]["value"] == 0
