@@ -2,12 +2,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use ramslice_backend::{BackendKind, HotplugBackend};
+use ramslice_backend::{HotplugBackend, PatchedBackend};
 use ramslice_types::{Backend, BackendError};
 
 use crate::engine::STOCK;
 use crate::settings::{BackendChoice, DaemonSettings};
+
+/// A look each second would have the kernel walk all that is online each time: 93 slices of 4 MiB
+/// took 3 ms.
+const MAX_AGE: Duration = Duration::from_secs(10);
 
 /// An open backend.
 pub struct OpenedBackend {
@@ -47,17 +52,14 @@ pub fn open_backend(
             guardable: Some(backend),
         })
     };
-    let kernel = |way| {
-        let backend = ramslice_backend::open_backend(Path::new("/"), way)?;
-        Ok(OpenedBackend { backend: Arc::from(backend), kind: "kernel", guardable: None })
-    };
+    let opened = |backend| OpenedBackend { backend, kind: "kernel", guardable: None };
+    let kernel = || Ok(opened(Arc::new(PatchedBackend::open()?.with_max_age(MAX_AGE))));
     match settings.backend {
-        BackendChoice::Kernel => kernel(Some(BackendKind::Patched)),
+        BackendChoice::Kernel => kernel(),
         BackendChoice::Stock => stock(),
-        BackendChoice::Auto if Path::new("/sys/kernel/mm/ramslice").exists() => {
-            kernel(Some(BackendKind::Patched))
-        }
+        BackendChoice::Auto if Path::new("/sys/kernel/mm/ramslice").exists() => kernel(),
         // If there is neither, the second error names both.
-        BackendChoice::Auto => stock().or_else(|_| kernel(None)),
+        BackendChoice::Auto => stock()
+            .or_else(|_| Ok(opened(ramslice_backend::open_backend(Path::new("/"), None)?.into()))),
     }
 }

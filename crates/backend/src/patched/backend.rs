@@ -31,6 +31,9 @@ use crate::readers::{KernelPaths, VmstatCounters};
 /// How often a snapshot is tried again when the number of slices has changed meanwhile.
 const SNAPSHOT_TRIES: u32 = 8;
 
+/// What was read so lately, and had no pages come or go, is not read again for a snapshot.
+const MAX_AGE: Duration = Duration::from_secs(1);
+
 /// A kernel with ramslice, through `/dev/ramslice` and sysfs.
 ///
 /// The device is opened for reading; a request opens it for writing, so that looking needs
@@ -45,6 +48,7 @@ pub struct PatchedBackend {
     /// Older kernels do not report it.
     clock_khz: Option<u64>,
     names: PageNames,
+    max_age: Duration,
 }
 
 impl PatchedBackend {
@@ -57,6 +61,13 @@ impl PatchedBackend {
     pub fn open_at(paths: KernelPaths) -> Result<Self, KernelError> {
         let device = open_device(&paths, FileAccess::Read)?;
         Self::with_device(paths, Box::new(device))
+    }
+
+    /// With snapshots of which parts may be so old: what had no pages come or go. How such pages
+    /// were used, or whether they are pinned, may have changed since. [`MAX_AGE`] otherwise.
+    #[must_use]
+    pub fn with_max_age(self, max_age: Duration) -> Self {
+        Self { max_age, ..self }
     }
 
     fn with_device(
@@ -72,6 +83,7 @@ impl PatchedBackend {
             segments: Vec::new(),
             clock_khz,
             names,
+            max_age: MAX_AGE,
         };
         let info = backend.raw_info()?;
         let (kernel, tool) = (info.abi_version, uapi::RAMSLICE_ABI_VERSION);
@@ -135,7 +147,7 @@ impl PatchedBackend {
         let (mut nr, page) = (info.nr_slices, Bytes(info.page_bytes.into()));
         for _ in 0..SNAPSHOT_TRIES {
             let mut rows = vec![uapi::ramslice_slice_info::default(); nr as usize];
-            let (result, head) = self.device.snapshot(&mut rows);
+            let (result, head) = self.device.snapshot(&mut rows, self.max_age);
             debug!(?head, ok = result.is_ok(), "SNAPSHOT");
             match result {
                 Ok(()) => {

@@ -16,6 +16,7 @@ struct FakeDevice {
     nr_slices: u32,
     rows: Vec<uapi::ramslice_slice_info>,
     snapshots: Mutex<u32>,
+    max_age: Mutex<Duration>,
     requests: Mutex<Vec<uapi::ramslice_request>>,
     request_error: Option<Errno>,
     segments: Vec<uapi::ramslice_segment>,
@@ -45,7 +46,9 @@ impl RamsliceDevice for std::sync::Arc<FakeDevice> {
     fn snapshot(
         &self,
         rows: &mut [uapi::ramslice_slice_info],
+        max_age: Duration,
     ) -> (io::Result<()>, uapi::ramslice_snapshot) {
+        *self.max_age.lock().unwrap() = max_age;
         *self.snapshots.lock().unwrap() += 1;
         let nr = u32::try_from(self.rows.len()).unwrap();
         let head = uapi::ramslice_snapshot {
@@ -224,6 +227,16 @@ fn slices_by_a_table_have_the_sizes_that_it_says() {
         assert_eq!(slice.frames, Some(Pages(mib << 8)));
         assert_eq!(slice.composition(Pages(512 << 8)).hole, Pages::ZERO);
     }
+}
+
+#[test]
+fn snapshots_say_how_old_what_they_read_may_be() {
+    let (_dir, fake, backend) = with_fake(FakeDevice::default());
+    let backend = backend.unwrap();
+    backend.snapshot().unwrap();
+    assert_eq!(*fake.max_age.lock().unwrap(), MAX_AGE);
+    backend.with_max_age(Duration::from_secs(9)).snapshot().unwrap();
+    assert_eq!(*fake.max_age.lock().unwrap(), Duration::from_secs(9));
 }
 
 #[test]

@@ -15,9 +15,11 @@ use crate::sys::ioctl;
 pub(crate) trait RamsliceDevice: Send + Sync {
     fn info(&self, arg: &mut uapi::ramslice_info) -> io::Result<()>;
     fn zone(&self, arg: &mut uapi::ramslice_zone_info) -> io::Result<()>;
+    /// Fills `rows`; what was read within `max_age`, and had no pages come or go, is not read again.
     fn snapshot(
         &self,
         rows: &mut [uapi::ramslice_slice_info],
+        max_age: Duration,
     ) -> (io::Result<()>, uapi::ramslice_snapshot);
     /// Runs of slice `id` from its page frame `first` on.
     fn pages(
@@ -45,8 +47,9 @@ impl RamsliceDevice for File {
     fn snapshot(
         &self,
         rows: &mut [uapi::ramslice_slice_info],
+        max_age: Duration,
     ) -> (io::Result<()>, uapi::ramslice_snapshot) {
-        ioctl::snapshot(self, rows)
+        ioctl::snapshot(self, rows, max_age)
     }
 
     fn pages(

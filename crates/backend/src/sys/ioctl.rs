@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::ioctl::{Setter, Updater, ioctl, opcode};
@@ -24,8 +25,6 @@ const EXT4_CHECKPOINT: u32 = opcode::write::<u32>(b'f', 43);
 /// The most time that the kernel may spend on reading memory for a snapshot, in milliseconds. It
 /// reads what has changed first.
 const READING_MS: u32 = 200;
-/// What was read so lately, and had no pages come or go, is not read again, in milliseconds.
-const MAX_AGE_MS: u32 = 1000;
 
 /// Has the ext4 that this file is on write its journal to where it belongs.
 pub(crate) fn ext4_checkpoint(fd: impl AsFd) -> io::Result<()> {
@@ -47,16 +46,18 @@ pub(crate) fn zone(fd: impl AsFd, arg: &mut uapi::ramslice_zone_info) -> io::Res
     unsafe { ioctl(fd, Updater::<ZONE, _>::new(arg)) }.map_err(Into::into)
 }
 
-/// Fills `rows`, after the kernel has read memory for at most [`READING_MS`]; the head comes back
+/// Fills `rows`, after the kernel has read memory for at most [`READING_MS`], but not what it read
+/// within `max_age` and had no pages come or go; the head comes back
 /// in any case, for its `nr` after `ENOSPC`.
 pub(crate) fn snapshot(
     fd: impl AsFd,
     rows: &mut [uapi::ramslice_slice_info],
+    max_age: Duration,
 ) -> (io::Result<()>, uapi::ramslice_snapshot) {
     let fresh = uapi::ramslice_snapshot {
         flags: uapi::RAMSLICE_SNAPSHOT_FRESH,
         limit_ms: READING_MS,
-        max_age_ms: MAX_AGE_MS,
+        max_age_ms: u32::try_from(max_age.as_millis()).unwrap_or(u32::MAX),
         ..uapi::ramslice_snapshot::default()
     };
     let (result, head) = snapshot_as(&fd, rows, fresh);
