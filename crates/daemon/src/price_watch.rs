@@ -21,8 +21,8 @@ use ramslice_calibrate::{
     OperationCounts, SampleOrigin, SampleSet, SamplesFile, check_refit, everyday, noise,
 };
 use ramslice_types::{
-    Backend, BackendError, BackendInfo, Pages, Price, PriceParameter, RequestOp, RequestOutcome,
-    SCHEMA_VERSION, Slice, SliceState,
+    BackendInfo, Pages, Price, PriceParameter, RequestOp, RequestOutcome, SCHEMA_VERSION, Slice,
+    SliceState,
 };
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
@@ -119,9 +119,10 @@ impl PriceWatch {
         self.watch.is_ok()
     }
 
-    /// Reads which parameters are in force. If they or the kernel changed, watching starts over.
-    pub fn watch_parameters(&mut self, backend: &dyn Backend, kind: &str) {
-        match parameters_of(backend, kind) {
+    /// Takes which parameters are in force, as far as they could be read. If they or the kernel
+    /// changed, watching starts over.
+    pub fn watch_parameters(&mut self, parameters: &BTreeMap<PriceParameter, Price>, kind: &str) {
+        match all_parameters(parameters, kind) {
             Err(why) => {
                 self.saved_prices = self.persisted();
                 self.watch = Err(why);
@@ -415,16 +416,17 @@ impl WatchedPrices {
 }
 
 /// All parameters, as the kernel has them.
-fn parameters_of(
-    backend: &dyn Backend,
+fn all_parameters(
+    found: &BTreeMap<PriceParameter, Price>,
     kind: &str,
 ) -> Result<BTreeMap<PriceParameter, Price>, String> {
     if kind == "stock" {
         return Err("a stock kernel has no price parameters that could be changed".to_owned());
     }
-    let read = |parameter| Ok((parameter, backend.price_parameter(parameter)?));
-    let found: Result<_, BackendError> = PriceParameter::ALL.into_iter().map(read).collect();
-    found.map_err(|error| error.to_string())
+    match PriceParameter::ALL.into_iter().find(|parameter| !found.contains_key(parameter)) {
+        Some(lacking) => Err(format!("price parameter {} could not be read", lacking.name())),
+        None => Ok(found.clone()),
+    }
 }
 
 /// Slices that were online before and are offline after, as they were before.

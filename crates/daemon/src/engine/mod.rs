@@ -226,7 +226,7 @@ impl DecisionEngine {
         }
         self.count_windows();
         self.snapshot_after = None;
-        self.share_memory(backend, &look);
+        let seen = self.share_memory(backend, &look);
         if self.has_acted() {
             self.read_after_requests(backend, &mut look);
         }
@@ -238,7 +238,7 @@ impl DecisionEngine {
         self.offline_slices.clear();
         self.offline_slices.extend(off.map(|slice| slice.id));
         self.simulated_offline = backend.simulated_offline();
-        self.report_takers(backend, &look);
+        self.report_takers(backend, &look, seen);
         self.finish_step(&look);
         Ok(())
     }
@@ -289,7 +289,9 @@ impl DecisionEngine {
         };
         self.error = None;
         self.simulated_offline = backend.simulated_offline();
-        self.prices.watch_parameters(backend, backend_kind);
+        if let Some(bound) = &self.bound_machine {
+            self.prices.watch_parameters(&bound.prices, backend_kind);
+        }
         self.count_stalls();
         self.count_suspension();
         self.count_host(&look.info);

@@ -79,6 +79,18 @@ impl MemoryTakers {
     }
 }
 
+/// Who has what, at one moment.
+pub(super) struct TakersSeen {
+    pools: Vec<HugePagePool>,
+    buffers: Option<BufferBooks>,
+}
+
+impl TakersSeen {
+    fn read(backend: &dyn Backend) -> Result<Self, BackendError> {
+        Ok(Self { pools: backend.huge_page_pools()?, buffers: backend.buffer_books()? })
+    }
+}
+
 /// What came of making pages.
 #[derive(Debug, Default)]
 struct MadePages {
@@ -89,29 +101,34 @@ struct MadePages {
 }
 
 impl DecisionEngine {
-    /// Decides on the pools of huge pages, and carries it out.
-    pub(super) fn share_memory(&mut self, backend: &dyn Backend, look: &MachineSnapshot) {
+    /// Decides on the pools of huge pages, and carries it out. Returns who had what before.
+    pub(super) fn share_memory(
+        &mut self,
+        backend: &dyn Backend,
+        look: &MachineSnapshot,
+    ) -> Option<TakersSeen> {
         self.takers.has_acted = false;
         let is_short = std::mem::take(&mut self.takers.is_short);
-        let (pools, buffers) = match (backend.huge_page_pools(), backend.buffer_books()) {
-            (Ok(pools), Ok(buffers)) => (pools, buffers),
-            (Err(error), _) | (_, Err(error)) => {
+        let seen = match TakersSeen::read(backend) {
+            Ok(seen) => seen,
+            Err(error) => {
                 debug!(%error, "who has memory cannot be read");
                 self.takers.status.why = error.to_string();
-                return;
+                return None;
             }
         };
-        let refused_buffers = self.takers.count_refused(buffers.as_ref());
+        let pools = &seen.pools;
+        let refused_buffers = self.takers.count_refused(seen.buffers.as_ref());
         let wish = self.settings.takers.huge;
         self.takers.status.why = match wish {
             None => "no huge pages are wanted (takers.huge_count is 0)".to_owned(),
             Some(_) if look.info.is_stock() => {
                 "huge pages are made of slices, which a stock kernel does not have".to_owned()
             }
-            Some(wish) => unknown_size(wish.page, &pools),
+            Some(wish) => unknown_size(wish.page, pools),
         };
         if look.info.is_stock() {
-            return;
+            return Some(seen);
         }
         let is_imagined = backend.simulated_offline().is_some();
         let takers = &mut self.takers;
@@ -141,6 +158,7 @@ impl DecisionEngine {
         // Of pools that nothing is wanted of, there is nothing to know
         books.retain(|book| book.made() > 0 || wish.is_some_and(|wish| wish.page == book.page()));
         *(if is_imagined { &mut self.takers.imagined } else { &mut self.takers.real }) = books;
+        Some(seen)
     }
 
     /// Carries out what was decided. Returns why, and what came of it.
@@ -279,12 +297,19 @@ impl DecisionEngine {
     pub(super) fn watch_takers(&mut self, backend: &dyn Backend, look: &MachineSnapshot) {
         (self.takers.is_short, self.takers.has_acted) = (false, false);
         "nothing is decided: the mode is off".clone_into(&mut self.takers.status.why);
-        self.report_takers(backend, look);
+        self.report_takers(backend, look, None);
     }
 
-    /// Reports who has what.
-    pub(super) fn report_takers(&mut self, backend: &dyn Backend, look: &MachineSnapshot) {
-        let (Ok(pools), Ok(buffers)) = (backend.huge_page_pools(), backend.buffer_books()) else {
+    /// Reports who has what; reads it, if it was not seen in this step or has changed since.
+    pub(super) fn report_takers(
+        &mut self,
+        backend: &dyn Backend,
+        look: &MachineSnapshot,
+        seen: Option<TakersSeen>,
+    ) {
+        let seen = seen.filter(|_| !self.takers.has_acted);
+        let Some(TakersSeen { pools, buffers }) = seen.or_else(|| TakersSeen::read(backend).ok())
+        else {
             return;
         };
         let is_imagined = backend.simulated_offline().is_some();
