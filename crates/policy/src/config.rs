@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use ramslice_types::{Budget, Bytes, Price};
+use ramslice_types::{Budget, Bytes, CacheChoice, Price};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -135,6 +135,8 @@ pub struct PeriodicConfig {
     pub empty_seconds: Option<f64>,
     /// While much memory is being taken, a compaction that is due waits, for a period at most.
     pub wait_while_growing: bool,
+    /// What a compaction does with page cache.
+    pub cache: CacheChoice,
 }
 
 impl Default for PeriodicConfig {
@@ -148,6 +150,7 @@ impl Default for PeriodicConfig {
             max_slices: None,
             empty_seconds: None,
             wait_while_growing: false,
+            cache: CacheChoice::Drop,
         }
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{PeriodicConfig, PolicyKind};
 use crate::decision::{Policy, PolicyDecision, compact, not_due, offline_empty};
 use crate::decision_reason::DecisionReason;
-use crate::observation::{MachineTotals, Observation};
+use crate::observation::{MachineTotals, Observation, PolicyEvent};
 
 /// More than this part of memory, taken since the last look, is much.
 const MUCH: u64 = 64;
@@ -47,8 +47,10 @@ impl Policy for PeriodicPolicy {
             .filter(|&(_, slices)| slices > 0 && !growing);
         if let Some(rest) = not_due(self.due, seen.time) {
             let Some((time, slices)) = empty else { return rest };
+            let most = self.config.max_slices.map_or(slices, |most| slices.min(most));
+            self.looks.asked = most;
             return PolicyDecision::send(
-                offline_empty(self.config.max_slices.map_or(slices, |most| slices.min(most))),
+                offline_empty(most),
                 DecisionReason::EmptyForLong { slices, time },
             );
         }
@@ -66,7 +68,10 @@ impl Policy for PeriodicPolicy {
             Budget::Limited(Price::ZERO) => {
                 Request { max_slices: slices, ..Request::new(RequestOp::OfflineFree) }
             }
-            _ => compact(slices, budget, self.config.per_slice),
+            _ => Request {
+                cache: self.config.cache,
+                ..compact(slices, budget, self.config.per_slice)
+            },
         };
         PolicyDecision::send(
             request,
@@ -88,6 +93,13 @@ struct RecentLooks {
     /// When, and how many slices were empty, by time; those that are needed to say how many were
     /// throughout.
     empty: VecDeque<(Duration, u32)>,
+    /// So many empty slices were last asked to go.
+    #[serde(default)]
+    asked: u32,
+    /// Those of them that did not: the kernel keeps them as
+    /// its reserve, and would again. One that is used is no longer kept.
+    #[serde(default)]
+    kept: u32,
 }
 
 impl RecentLooks {
@@ -97,16 +109,25 @@ impl RecentLooks {
         Pages(self.used.replace(used).map_or(0, |before| used.0.saturating_sub(before.0)))
     }
 
-    /// Slices that were empty at every look of this time, at least; none until it is over.
+    /// Slices that were empty at every look of this time, at least; none until it is over, and if
+    /// they are no more than the kernel keeps.
     fn empty_throughout(&mut self, time: Duration, seen: &Observation<'_>) -> u32 {
-        self.empty.push_back((seen.time, seen.totals.nr_empty));
+        for event in seen.events {
+            if let &PolicyEvent::Finished { op: RequestOp::OfflineFree, ref outcome } = event {
+                self.kept = self.asked.saturating_sub(outcome.slices_done);
+            }
+        }
+        let now = seen.totals.nr_empty;
+        self.kept = self.kept.min(now);
+        self.empty.push_back((seen.time, now));
         let Some(since) = seen.time.checked_sub(time) else { return 0 };
         while self.empty.get(1).is_some_and(|&(when, _)| when <= since) {
             self.empty.pop_front();
         }
         match self.empty.front() {
             Some(&(when, _)) if when <= since => {
-                self.empty.iter().map(|&(_, slices)| slices).min().unwrap_or(0)
+                let empty = self.empty.iter().map(|&(_, slices)| slices).min().unwrap_or(0);
+                if empty > self.kept { empty } else { 0 }
             }
             _ => 0,
         }

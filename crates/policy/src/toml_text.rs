@@ -89,6 +89,7 @@ pub fn allowed(field: &str) -> Option<String> {
             "a whole number of 100 cycles, or \"inf\" for no limit"
         }
         "periodic.per_slice" | "periodic.wait_while_growing" => "true or false",
+        "periodic.cache" => "\"drop\", \"auto\" or \"keep\"",
         "periodic.max_slices"
         | "threshold.max_slices"
         | "repair.max_slices"

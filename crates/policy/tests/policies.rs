@@ -10,9 +10,11 @@ use ramslice_energy::builtin;
 use ramslice_policy::bench::{PAGE_BYTES, SLICE_BYTES, run};
 use ramslice_policy::{
     AnyPolicy, DecisionReason, MachineTotals, Observation, Policy, PolicyConfig, PolicyDecision,
-    PolicyKind, SavedPolicy, SliceEconomics, SliceRow,
+    PolicyEvent, PolicyKind, SavedPolicy, SliceEconomics, SliceRow,
 };
-use ramslice_types::{Budget, Bytes, Pages, Price, Request, RequestOp, SliceId, SliceState};
+use ramslice_types::{
+    Budget, Bytes, CacheChoice, Pages, Price, Request, RequestOp, RequestOutcome, SliceId, SliceState,
+};
 
 fn economics() -> SliceEconomics {
     let profile = builtin("thesis-parc").unwrap().unwrap();
@@ -110,6 +112,15 @@ fn a_budget_may_have_no_limit() {
     );
     let first = step(&mut policy(&config), 0, &look(16, 100, 0));
     assert_eq!(first.requests[0].budget, Budget::Unlimited);
+    assert_eq!(first.requests[0].cache, CacheChoice::Drop);
+}
+
+#[test]
+fn page_cache_may_stay_by_its_use() {
+    let config =
+        parse("schema_version = 1\npolicy = \"periodic\"\n[periodic]\ncache = \"auto\"\n");
+    let first = step(&mut policy(&config), 0, &look(16, 100, 0));
+    assert_eq!(first.requests[0].cache, CacheChoice::Auto);
 }
 
 const FOLLOWS: &str = "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = \
@@ -140,6 +151,43 @@ fn what_stays_empty_goes_off_between_compactions() {
     assert_eq!(step(&mut policy, 5, &look_empty(4000, 1)).requests, []);
     assert_eq!(step(&mut policy, 6, &look_empty(4000, 1)).requests, []);
     assert_eq!(step(&mut policy, 7, &look_empty(4000, 1)).requests.len(), 1);
+}
+
+#[test]
+fn what_the_kernel_keeps_is_not_asked_for_again() {
+    let mut policy = policy(&parse(FOLLOWS));
+    step(&mut policy, 0, &look_empty(7000, 0));
+    let mut asks = |second, nr_empty, went: Option<u32>| {
+        let (totals, rows) = look_empty(4000, nr_empty);
+        let finished = went.map(|slices_done| PolicyEvent::Finished {
+            op: RequestOp::OfflineFree,
+            outcome: RequestOutcome { slices_done, ..RequestOutcome::default() },
+        });
+        let time = Duration::from_secs(second);
+        let events: Vec<_> = finished.into_iter().collect();
+        let found = policy.step(&Observation { time, totals, rows: &rows, events: &events });
+        found.requests.first().map(|request| request.max_slices)
+    };
+    let sent: Vec<_> = [
+        (1, 6, None),
+        (2, 6, None),
+        // Of six, two go
+        (3, 6, None),
+        (4, 4, Some(2)),
+        (5, 4, None),
+        (6, 4, None),
+        // One of the others is used, and is empty again for 2 s
+        (7, 3, None),
+        (8, 4, None),
+        (9, 4, None),
+    ]
+    .map(|(second, nr_empty, went)| asks(second, nr_empty, went))
+    .into();
+    let mut expected = vec![None; 9];
+    expected[2] = Some(Some(6));
+    assert_eq!(sent, expected);
+    assert_eq!(asks(10, 4, None), Some(None), "a compaction");
+    assert_eq!(asks(11, 4, None), Some(Some(4)));
 }
 
 #[test]
