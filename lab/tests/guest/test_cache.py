@@ -240,6 +240,21 @@ class Cache(harness.RamsliceTest):
                     self.device.request("online_all")
         self.assertLess(self.twice.cached(), cached - pages[1] // 2)
 
+    def test_used_cache_that_finds_no_room_goes_once_it_rests(self):
+        """Compactions leave no room to move it to; it grows old where it is."""
+        def compact():
+            self.device.request("compact", flags=dev.AUTO_CACHE | dev.IGNORE_BACKOFF)
+
+        compact()
+        for _ in range(4):
+            self.twice.read()
+            compact()
+        cached = self.twice.cached()
+        self.assertGreater(cached, MIB_OF_EACH * MIB // PAGE * 3 // 4)
+        for _ in range(4):
+            compact()
+        self.assertLess(self.twice.cached(), cached // 4)
+
     def test_a_dry_run_predicts_the_price_and_ages_no_page(self):
         number, pages = self.slice_of(self.twice)
         prices = {}

@@ -8,9 +8,10 @@
  * Used lately is what reclaim calls active, and what was part of the working
  * set before and has been read since. Cache that AUTO drops leaves a shadow
  * behind, so that the kernel notices when it comes back, and makes it active:
- * what was dropped in error is kept the next time. What is moved grows old by
- * a step, as it would on reclaim's lists, which do not turn while memory is
- * plenty: so it is dropped in the end unless it is used again.
+ * what was dropped in error is kept the next time. What a request for a slice
+ * moves, and all there is at the end of a compaction, grows old by a step, as it
+ * would on reclaim's lists, which do not turn while memory is plenty: so it is
+ * dropped in the end unless it is used again.
  */
 
 #include <linux/memcontrol.h>
@@ -187,9 +188,58 @@ void ramslice_age_folio(struct folio *folio)
 		return;
 	if (folio_test_referenced(folio)) {
 		folio_clear_referenced(folio);
+		/* Back in use after it went inactive: reclaim would keep it */
+		if (folio_test_workingset(folio))
+			folio_set_active(folio);
 	} else if (folio_test_active(folio)) {
 		/* As reclaim does: it was part of the working set */
 		folio_clear_active(folio);
 		folio_set_workingset(folio);
+	}
+}
+
+/* The same on the LRU lists. */
+static void ramslice_age_in_place(struct folio *folio)
+{
+	if (!folio_test_lru(folio) || !ramslice_folio_droppable(folio))
+		return;
+	if (folio_test_referenced(folio)) {
+		/* Activates it, as if it moved; generations cannot be told to */
+		if (!lru_gen_enabled() && folio_test_workingset(folio) &&
+		    !folio_test_active(folio))
+			folio_mark_accessed(folio);
+		else
+			folio_clear_referenced(folio);
+	} else if (ramslice_folio_active(folio)) {
+		folio_set_workingset(folio);
+		folio_deactivate(folio);
+	}
+}
+
+/**
+ * ramslice_age_slice - have the cache of a slice grow old by a step where it is
+ * @id: the slice; nothing happens unless it is online
+ *
+ * Context: ramslice_mutex held. May sleep.
+ */
+void ramslice_age_slice(u32 id)
+{
+	unsigned long start, pfn;
+	struct folio *folio;
+	unsigned int n;
+
+	if (READ_ONCE(ramslice_slices[id].state) != RAMSLICE_ONLINE)
+		return;
+	for_each_slice_block(id, n, start) {
+		if (!pfn_to_online_page(start) || ramslice_block_free(start))
+			continue;
+		for (pfn = start; pfn < start + pageblock_nr_pages; pfn++) {
+			folio = folio_get_nontail_page(pfn_to_page(pfn));
+			if (!folio)
+				continue;
+			ramslice_age_in_place(folio);
+			folio_put(folio);
+		}
+		cond_resched();
 	}
 }

@@ -64,6 +64,26 @@ static void ramslice_explain_rest(const struct ramslice_reserve *r,
 	}
 }
 
+/*
+ * Has the cache of all slices that are on grow old by a step, wherever it went
+ * or found no room to go. Ends with the request.
+ */
+static void ramslice_age_cache(const struct ramslice_reserve *r,
+			       const struct ramslice_params *params)
+{
+	u32 i;
+
+	for (i = 0; i < r->nr; i++) {
+		const struct ramslice_slice *s = &ramslice_slices[r->c[i].id];
+
+		if (ramslice_why_end(params) != RAMSLICE_REASON_NONE)
+			return;
+		if (READ_ONCE(s->count[RAMSLICE_FILE]) >
+		    READ_ONCE(s->count[RAMSLICE_SHMEM]))
+			ramslice_age_slice(r->c[i].id);
+	}
+}
+
 /**
  * ramslice_compact_zone - empty the cheapest slices of a zone
  * @rz: the zone
@@ -81,6 +101,8 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 {
 	enum ramslice_reason reason = RAMSLICE_REASON_NONE;
 	enum ramslice_reason missed = RAMSLICE_REASON_NONE;
+	/* So many free pages a slice cannot take along */
+	u32 too_free = U32_MAX;
 	unsigned int misses = 0;
 	struct ramslice_reserve reserve;
 	struct ramslice_census census;
@@ -108,6 +130,11 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 			/* The dear end: from here on, all are */
 			if (reserve.c[reserve.next - 1].stuck)
 				break;
+			reserve.low++;
+			continue;
+		}
+		/* Not tried, so that those behind it are, which are full */
+		if (reserve.c[reserve.low].nr_free >= too_free) {
 			reserve.low++;
 			continue;
 		}
@@ -141,6 +168,9 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 		if (reason == RAMSLICE_REASON_NO_ROOM ||
 		    reason == RAMSLICE_REASON_AWAKE_RESERVE) {
 			missed = reason;
+			if (reason == RAMSLICE_REASON_AWAKE_RESERVE)
+				too_free = min_t(u64, too_free, census.nr_free +
+						 census.nr_move);
 			if (census.nr_free < census.nr_pages &&
 			    ++misses == MAX_MISSES)
 				break;
@@ -157,6 +187,8 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 		reason = missed == RAMSLICE_REASON_NONE ?
 			 RAMSLICE_REASON_UNMOVABLE : missed;
 
+	if (!params->dry_run && run.target.cache == RAMSLICE_CACHE_AUTO)
+		ramslice_age_cache(&reserve, params);
 	ramslice_run_end(&run);
 	ramslice_explain_rest(&reserve, params);
 	ramslice_reserve_free(&reserve);

@@ -417,6 +417,7 @@ bool ramslice_folio_droppable(struct folio *folio);
 bool ramslice_folio_goes(struct folio *folio, enum ramslice_cache cache);
 bool ramslice_drop_folio(struct folio *folio, enum ramslice_cache cache);
 void ramslice_age_folio(struct folio *folio);
+void ramslice_age_slice(u32 id);
 
 /* --- cache_events.c --- */
 #define RAMSLICE_NR_DISTANCES	64

@@ -219,7 +219,9 @@ static int ramslice_clear_pass(struct ramslice_run *run, u32 id)
 				/* With the reference */
 				goto batch;
 			} else if (isolate_folio_to_list(folio, &list)) {
-				if (run->target.cache == RAMSLICE_CACHE_AUTO)
+				/* A compaction has all cache grow old at its end */
+				if (run->target.cache == RAMSLICE_CACHE_AUTO &&
+				    run->params->op != RAMSLICE_OP_COMPACT)
 					ramslice_age_folio(folio);
 				nr_pages += nr;
 				nr_folios++;
