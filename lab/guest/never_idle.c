@@ -6,7 +6,7 @@
  * jumps to the next timer, and so by seconds for an answer of the host's that takes a
  * moment. With this it goes on evenly. QEMU translates a block of instructions that
  * do nothing into next to nothing, so that idle time passes some times faster than
- * on a processor that had to carry them out. It ends with whoever began it.
+ * on a processor that had to carry them out. It ends with its parent.
  */
 #define _GNU_SOURCE
 #include <sched.h>

@@ -1,7 +1,7 @@
 //! Operations from what a request answers, and what is not taken.
 
 use ramslice_calibrate::thesis;
-use ramslice_types::{Reason, SliceCounters, SliceId};
+use ramslice_types::{Backend, Reason, SliceCounters, SliceId};
 
 use super::*;
 

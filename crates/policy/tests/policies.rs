@@ -13,7 +13,8 @@ use ramslice_policy::{
     PolicyEvent, PolicyKind, SavedPolicy, SliceEconomics, SliceRow,
 };
 use ramslice_types::{
-    Budget, Bytes, CacheChoice, Pages, Price, Request, RequestOp, RequestOutcome, SliceId, SliceState,
+    Budget, Bytes, CacheChoice, Pages, Price, Request, RequestOp, RequestOutcome, SliceId,
+    SliceState,
 };
 
 fn economics() -> SliceEconomics {
@@ -117,8 +118,7 @@ fn a_budget_may_have_no_limit() {
 
 #[test]
 fn page_cache_may_stay_by_its_use() {
-    let config =
-        parse("schema_version = 1\npolicy = \"periodic\"\n[periodic]\ncache = \"auto\"\n");
+    let config = parse("schema_version = 1\npolicy = \"periodic\"\n[periodic]\ncache = \"auto\"\n");
     let first = step(&mut policy(&config), 0, &look(16, 100, 0));
     assert_eq!(first.requests[0].cache, CacheChoice::Auto);
 }

@@ -22,7 +22,7 @@ class NeverIdle:
         self.process.wait()
 
     def seconds(self):
-        """Of the processor's time, what was nobody else's.
+        """Of the processor's time, what no other process had.
 
         Raises ChildProcessError if the program has ended.
         """

@@ -15,7 +15,7 @@ use crate::sys::ioctl;
 pub(crate) trait RamsliceDevice: Send + Sync {
     fn info(&self, arg: &mut uapi::ramslice_info) -> io::Result<()>;
     fn zone(&self, arg: &mut uapi::ramslice_zone_info) -> io::Result<()>;
-    /// Fills `rows`; what was read within `max_age`, and had no pages come or go, is not read again.
+    /// Fills `rows`; what was read within `max_age`, and had no pages come or go, stays as it is.
     fn snapshot(
         &self,
         rows: &mut [uapi::ramslice_slice_info],

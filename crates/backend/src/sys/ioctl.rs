@@ -150,7 +150,8 @@ mod tests {
         let file = std::fs::File::open("/dev/null").unwrap();
         let error = info(&file, &mut uapi::ramslice_info::default()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOTTY));
-        let (result, head) = snapshot(&file, &mut [uapi::ramslice_slice_info::default(); 3]);
+        let mut rows = [uapi::ramslice_slice_info::default(); 3];
+        let (result, head) = snapshot(&file, &mut rows, Duration::ZERO);
         assert!(result.is_err());
         assert_eq!(
             (head.nr, head.entry_size),
