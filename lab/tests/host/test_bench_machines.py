@@ -49,8 +49,9 @@ class Boots(unittest.TestCase):
             raise Interrupted
         self.carried_out.append((boot.arm, *boot.parts))
         # A guest may write figures and fail nevertheless
-        (boot.folder / machines.RESULT).write_text(json.dumps([*boot.parts, nr]))
-        return (3, "the kernel complained") if nr == self.fails_at else (0, "")
+        (boot.folder / machines.RESULT).write_text(json.dumps({"part": boot.parts[0], "nr": nr}))
+        status, output = (3, "the kernel complained") if nr == self.fails_at else (0, "")
+        return status, output, {"faults": 1}
 
     def run_all(
         self,
@@ -83,9 +84,10 @@ class Boots(unittest.TestCase):
     def test_all_boots_are_carried_out_in_an_order_by_seed(self):
         found, text = self.run_all(seed=5)
         self.assertEqual(
-            {arm: sorted(part for part, _ in figures) for arm, figures in found.items()},
+            {arm: sorted(one["part"] for one in figures) for arm, figures in found.items()},
             {"one": [0, 1, 2, 3], "two": [0, 1, 2, 3]},
         )
+        self.assertEqual(found["one"][0]["host"], {"faults": 1})
         order = list(self.carried_out)
         self.assertIn("8 boots, order by seed 5\n", text)
         self.run_all(seed=5)
@@ -111,7 +113,7 @@ class Boots(unittest.TestCase):
         self.run_all(seed=9)
         self.assertEqual(resumed, self.carried_out)
         self.assertNotEqual(resumed, whole)
-        parts = {arm: sorted(part for part, _ in figures) for arm, figures in found.items()}
+        parts = {arm: sorted(one["part"] for one in figures) for arm, figures in found.items()}
         self.assertEqual(parts, {"one": [0, 1, 2, 3], "two": [0, 1, 2, 3]})
 
     def test_resumed_after_the_end_it_does_nothing_and_finds_the_same(self):
@@ -168,7 +170,7 @@ class Boots(unittest.TestCase):
     def test_figures_that_are_cut_short_are_none(self):
         self.run_all(seed=5)
         torn = next((self.out / "bench/boots/part").glob("003-*")) / machines.RESULT
-        torn.write_text("[1,")
+        torn.write_text('{"part": 1,')
         self.run_all(resume=True)
         self.assertEqual(len(self.carried_out), 1)
 
