@@ -80,14 +80,13 @@ class InterruptedMigration(harness.RamsliceTest):
         self.addCleanup(self.memory.map.close)
         self.memory.touch().punch()
 
-    def compact_used(self, **fields):
-        """Takes empty slices offline first, so that the request has to move pages from the start.
+    def used(self):
+        """A slice whose pages have to move. Empty ones go offline first, but for room to move to.
         """
         self.device.request("offline_free")
-        # Room for the pages that move
         for number in harness.ids(self.device, dev.OFFLINE)[:12]:
             self.device.request("online", id=number)
-        return self.device.request("offline", id=self.movable(), **fields)
+        return self.movable()
 
     def check(self, done, status, why):
         self.assertEqual((done.status, done.why(), done.nr_done), (status, why, 0), done)
@@ -102,15 +101,17 @@ class InterruptedMigration(harness.RamsliceTest):
         self.assert_sane()
 
     def test_a_deadline_leaves_the_slice_whole(self):
-        self.check(self.compact_used(deadline_ms=1), errno.ETIMEDOUT, "deadline")
+        done = self.device.request("offline", id=self.used(), deadline_ms=1)
+        self.check(done, errno.ETIMEDOUT, "deadline")
 
     def test_a_signal_leaves_the_slice_whole(self):
         old = signal.signal(signal.SIGALRM, lambda *_: None)
         self.addCleanup(signal.signal, signal.SIGALRM, old)
+        number = self.used()
         # Pending all the time
         signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
         try:
-            done = self.compact_used()
+            done = self.device.request("offline", id=number)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         self.check(done, errno.EINTR, "signal")
