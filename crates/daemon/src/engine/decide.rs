@@ -144,14 +144,15 @@ impl DecisionEngine {
         if status.error.is_none() {
             let level = if imagined { "would have" } else { "has" };
             let zone = look.zones.iter().find(|zone| ZoneKey::of(zone) == key);
-            let zone = zone.map_or("", |zone| &zone.name);
-            let (op, node, reason) = (op.name(), key.node.0, outcome.reason.code());
-            let (done, failed) = (outcome.slices_done, outcome.slices_failed);
-            if done + failed > 0 {
-                info!(op, node, zone, done, failed, reason, "{level} carried out a request");
-            } else {
-                debug!(op, node, zone, reason, "a request changed nothing");
-            }
+            info!(
+                op = op.name(),
+                node = key.node.0,
+                zone = zone.map_or("", |zone| &zone.name),
+                done = outcome.slices_done,
+                failed = outcome.slices_failed,
+                reason = outcome.reason.code(),
+                "{level} carried out a request"
+            );
         }
         if !imagined {
             self.requests_cost += outcome.price_measured;
