@@ -198,7 +198,7 @@ class Cache(harness.RamsliceTest):
         # Pages that were read again stay from now on, wherever they are. A page that was moved and
         # not used since may be dropped the next time, so slices that received pages are left out.
         held = {s.id: self.pages_of(s.id) for s in self.device.snapshot() if s.counter("file")}
-        dropped = moved = 0
+        moved = 0
         for s in self.device.snapshot():
             if (
                 s.state == dev.ONLINE
@@ -209,10 +209,9 @@ class Cache(harness.RamsliceTest):
                 done = self.device.request(
                     "offline", id=s.id, flags=dev.AUTO_CACHE | dev.IGNORE_BACKOFF
                 )
-                dropped, moved = dropped + done.pages_dropped, moved + done.pages_migrated
+                moved += done.pages_migrated
         self.assertGreater(moved, away // 2)
         self.assertGreater(self.once.cached(), away // 2)
-        self.assertGreater(dropped, 0)
 
     def test_pages_dropped_by_drop_do_not_refault(self):
         number, pages = self.slice_of(self.once)
