@@ -47,8 +47,8 @@ pub(crate) fn zone(fd: impl AsFd, arg: &mut uapi::ramslice_zone_info) -> io::Res
 }
 
 /// Fills `rows`, after the kernel has read memory for at most [`READING_MS`], but not what it read
-/// within `max_age` and had no pages come or go; the head comes back
-/// in any case, for its `nr` after `ENOSPC`.
+/// within `max_age` and had no pages come or go; the head comes back in any case, for its `nr`
+/// after `ENOSPC`.
 pub(crate) fn snapshot(
     fd: impl AsFd,
     rows: &mut [uapi::ramslice_slice_info],

@@ -8,10 +8,10 @@
  * Used lately is what reclaim calls active, and what was part of the working
  * set before and has been read since. Cache that AUTO drops leaves a shadow
  * behind, so that the kernel notices when it comes back, and makes it active:
- * what was dropped in error is kept the next time. What a request for a slice
- * moves, and all there is at the end of a compaction, grows old by a step, as it
- * would on reclaim's lists, which do not turn while memory is plenty: so it is
- * dropped in the end unless it is used again.
+ * what was dropped in error is kept the next time. What a request for some slices
+ * moves, and all there is at the end of a compaction of the zone, grows old by a
+ * step, as it would on reclaim's lists, which do not turn while memory is plenty:
+ * so it is dropped in the end unless it is used again.
  */
 
 #include <linux/memcontrol.h>

@@ -187,9 +187,9 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 		reason = missed == RAMSLICE_REASON_NONE ?
 			 RAMSLICE_REASON_UNMOVABLE : missed;
 
-	if (!params->dry_run && run.target.cache == RAMSLICE_CACHE_AUTO)
-		ramslice_age_cache(&reserve, params);
 	ramslice_run_end(&run);
+	if (ramslice_ages_zone(params))
+		ramslice_age_cache(&reserve, params);
 	ramslice_explain_rest(&reserve, params);
 	ramslice_reserve_free(&reserve);
 	return reason;

@@ -219,9 +219,8 @@ static int ramslice_clear_pass(struct ramslice_run *run, u32 id)
 				/* With the reference */
 				goto batch;
 			} else if (isolate_folio_to_list(folio, &list)) {
-				/* A compaction has all cache grow old at its end */
 				if (run->target.cache == RAMSLICE_CACHE_AUTO &&
-				    run->params->op != RAMSLICE_OP_COMPACT)
+				    !ramslice_ages_zone(run->params))
 					ramslice_age_folio(folio);
 				nr_pages += nr;
 				nr_folios++;
