@@ -142,7 +142,7 @@ struct ramslice_params {
 static inline bool ramslice_ages_zone(const struct ramslice_params *params)
 {
 	return params->op == RAMSLICE_OP_COMPACT && !params->dry_run &&
-	       params->max_slices == U32_MAX &&
+	       params->max_slices == RAMSLICE_ALL_SLICES &&
 	       params->cache == RAMSLICE_CACHE_AUTO;
 }
 
