@@ -363,6 +363,11 @@ unlock:
 	mutex_unlock(&s->rz->scan_mutex);
 }
 
+static bool ramslice_scan_must_end(unsigned long deadline)
+{
+	return time_after(jiffies, deadline) || signal_pending(current);
+}
+
 /*
  * Its slices from *@next on, *@left of them or all; true if none is left. *@left
  * is what time did not suffice for.
@@ -385,7 +390,7 @@ static bool ramslice_scan_from(struct ramslice_zone *rz, u32 *next,
 			continue;
 		ramslice_scan_slice(id, max_age);
 		if (local_clock() - begun > limit_ns ||
-		    time_after(jiffies, deadline) || signal_pending(current))
+		    ramslice_scan_must_end(deadline))
 			return !*left;
 		cond_resched();
 	}
@@ -420,7 +425,7 @@ bool ramslice_scan_part(struct ramslice_zone *rz, u32 *left,
  * @rz: the zone
  * @max_age: as for ramslice_scan_slice()
  * @limit_ns: of reading
- * @deadline: of reading, in jiffies
+ * @deadline: jiffies; end then, too, or at a signal
  *
  * Context: as for ramslice_scan_part().
  * Return: true if all was read.
@@ -434,6 +439,8 @@ bool ramslice_scan_zone(struct ramslice_zone *rz, unsigned long max_age,
 	if (ramslice_scan_part(rz, &left, max_age, limit_ns, deadline))
 		return true;
 	for_each_zone_slice(rz, id, s) {
+		if (ramslice_scan_must_end(deadline))
+			break;
 		if (READ_ONCE(s->state) == RAMSLICE_ONLINE)
 			ramslice_glance_slice(id);
 		cond_resched();

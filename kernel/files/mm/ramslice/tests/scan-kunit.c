@@ -6,6 +6,7 @@
 
 #include <kunit/test.h>
 #include <linux/gfp.h>
+#include <linux/sched/signal.h>
 #include "../internal.h"
 
 #define PAIR_ORDER	(pageblock_order + 1)
@@ -163,6 +164,48 @@ static void ramslice_a_slice_is_the_sum_of_its_pageblocks(struct kunit *test)
 	mutex_unlock(&s->rz->scan_mutex);
 }
 
+/* Reads a slice after this one; true if it had time to look at this one, too. */
+static bool ramslice_glances(struct ramslice_zone *rz, u32 id,
+			     const struct ramslice_block *block,
+			     unsigned long deadline)
+{
+	WRITE_ONCE(rz->scan_changed, id + 1);
+	ramslice_scan_zone(rz, RAMSLICE_ANY_AGE, 0, deadline);
+	return block->count[RAMSLICE_FREE] != pageblock_nr_pages;
+}
+
+static void ramslice_glancing_at_slices_ends_in_time(struct kunit *test)
+{
+	unsigned long pfn = ramslice_first_pfn(test);
+	u32 id = ramslice_geom_slice(&ramslice_geom, pfn);
+	struct ramslice_zone *rz = ramslice_slices[id].rz;
+	struct ramslice_block *block = ramslice_block(pfn);
+	bool late, interrupted, in_time;
+
+	if (rz->nr_slices < 2)
+		kunit_skip(test, "the zone has a single slice");
+	ramslice_read_pair(test);
+	/* Keeps the zone's worker from reading it */
+	down_write(&ramslice_table_sem);
+	mutex_lock(&rz->scan_mutex);
+	/* A glance finds that it is not free */
+	WRITE_ONCE(block->count[RAMSLICE_FREE], pageblock_nr_pages);
+	ramslice_sum_slice(id);
+	mutex_unlock(&rz->scan_mutex);
+	ramslice_touch_pair(test, 0, 0);
+
+	late = ramslice_glances(rz, id, block, jiffies - 1);
+	set_thread_flag(TIF_SIGPENDING);
+	interrupted = ramslice_glances(rz, id, block, jiffies + HZ);
+	clear_thread_flag(TIF_SIGPENDING);
+	in_time = ramslice_glances(rz, id, block, jiffies + 60 * HZ);
+	up_write(&ramslice_table_sem);
+
+	KUNIT_EXPECT_FALSE(test, late);
+	KUNIT_EXPECT_FALSE(test, interrupted);
+	KUNIT_EXPECT_TRUE(test, in_time);
+}
+
 static struct kunit_case ramslice_scan_cases[] = {
 	KUNIT_CASE(ramslice_reading_ends_what_a_touch_began),
 	KUNIT_CASE(ramslice_a_large_block_touches_all_of_its_pageblocks),
@@ -171,6 +214,7 @@ static struct kunit_case ramslice_scan_cases[] = {
 	KUNIT_CASE(ramslice_a_kernel_allocation_blocks),
 	KUNIT_CASE(ramslice_another_page_blocks_when_one_has_gone),
 	KUNIT_CASE(ramslice_a_slice_is_the_sum_of_its_pageblocks),
+	KUNIT_CASE(ramslice_glancing_at_slices_ends_in_time),
 	{}
 };
 
