@@ -60,10 +60,14 @@ static int ramslice_release(struct ramslice_zone *rz)
 	return 0;
 }
 
-/* One empty slice of @all at random becomes the only destination, in @one. */
-static void ramslice_pick_dummy(struct ramslice_run *run,
-				struct ramslice_reserve *all,
-				struct ramslice_reserve *one, u32 source)
+/*
+ * One empty slice of @all at random becomes the only destination, in @one. Returns
+ * why the request must end before it is found, or RAMSLICE_REASON_NONE.
+ */
+static enum ramslice_reason ramslice_pick_dummy(struct ramslice_run *run,
+						struct ramslice_reserve *all,
+						struct ramslice_reserve *one,
+						u32 source)
 {
 	u32 i, start = all->nr ? get_random_u32_below(all->nr) : 0;
 
@@ -72,8 +76,13 @@ static void ramslice_pick_dummy(struct ramslice_run *run,
 	for (i = 0; i < all->nr; i++) {
 		const struct ramslice_candidate *c =
 			&all->c[(start + i) % all->nr];
+		enum ramslice_reason reason = ramslice_why_end(run->params);
 		u64 nr_free, nr_cache;
 
+		/* What was touched in each of them is read */
+		if (reason != RAMSLICE_REASON_NONE)
+			return reason;
+		cond_resched();
 		if (c->id == source ||
 		    ramslice_slices[c->id].state != RAMSLICE_ONLINE)
 			continue;
@@ -94,6 +103,7 @@ static void ramslice_pick_dummy(struct ramslice_run *run,
 	if (one->nr)
 		ramslice_target_fill(&run->target,
 				     ramslice_slices[one->c[0].id].nr_pages);
+	return RAMSLICE_REASON_NONE;
 }
 
 /* As ramslice_offline_one(), with the reserve that is kept and dummy mode. */
@@ -124,10 +134,11 @@ ramslice_offline_index(const struct ramslice_params *params,
 	ramslice_quick_census(params->id, &census, params->cache);
 	if (ramslice_dummy_mode) {
 		one = (struct ramslice_reserve) { .c = &slot };
-		ramslice_pick_dummy(&run, reserve, &one, params->id);
+		reason = ramslice_pick_dummy(&run, reserve, &one, params->id);
 	}
-	reason = ramslice_attempt(&run, params->id, &census, params->budget,
-				  &spent);
+	if (reason == RAMSLICE_REASON_NONE)
+		reason = ramslice_attempt(&run, params->id, &census,
+					  params->budget, &spent);
 	ramslice_run_end(&run);
 	ramslice_reserve_free(&own);
 	return reason;
@@ -169,9 +180,10 @@ ramslice_dummy_batch(struct ramslice_zone *rz,
 		    ramslice_refusal(id, false) != RAMSLICE_REASON_NONE)
 			continue;
 		ramslice_quick_census(id, &census, params->cache);
-		ramslice_pick_dummy(&run, &reserve, &one, id);
-		reason = ramslice_attempt(&run, id, &census,
-					  RAMSLICE_UNLIMITED, &spent);
+		reason = ramslice_pick_dummy(&run, &reserve, &one, id);
+		if (reason == RAMSLICE_REASON_NONE)
+			reason = ramslice_attempt(&run, id, &census,
+						  RAMSLICE_UNLIMITED, &spent);
 		if (ramslice_is_final(reason)) {
 			missed = reason;
 			break;
