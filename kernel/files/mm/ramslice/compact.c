@@ -53,6 +53,7 @@ static void ramslice_explain_rest(const struct ramslice_reserve *r,
 
 		if (ramslice_why_end(params) != RAMSLICE_REASON_NONE)
 			return;
+		cond_resched();
 		if (!r->c[i].stuck || READ_ONCE(s->unreclaimable) ||
 		    s->nr_fails)
 			continue;
@@ -60,13 +61,13 @@ static void ramslice_explain_rest(const struct ramslice_reserve *r,
 		spin_lock_irq(&ramslice_lock);
 		s->reason = reason;
 		spin_unlock_irq(&ramslice_lock);
-		cond_resched();
 	}
 }
 
 /*
  * Has the cache of all slices that are on grow old by a step, wherever it went
- * or found no room to go. Ends with the request.
+ * or found no room to go. Like other walks it is not charged to the budget, but
+ * ends at the deadline and at a signal.
  */
 static void ramslice_age_cache(const struct ramslice_reserve *r,
 			       const struct ramslice_params *params)
@@ -78,6 +79,7 @@ static void ramslice_age_cache(const struct ramslice_reserve *r,
 
 		if (ramslice_why_end(params) != RAMSLICE_REASON_NONE)
 			return;
+		cond_resched();
 		if (READ_ONCE(s->count[RAMSLICE_FILE]) >
 		    READ_ONCE(s->count[RAMSLICE_SHMEM]))
 			ramslice_age_slice(r->c[i].id);
