@@ -11,6 +11,7 @@ import errno
 import fcntl
 import mmap
 import os
+import re
 import subprocess
 import tempfile
 import threading
@@ -516,6 +517,21 @@ class Requests(ReasonTest):
         if not left:
             self.skipTest("the reserve is in slices that hold something")
         self.refuse(left[0], "awake-reserve", errno.ENOMEM)
+
+    def test_one_empty_slice_that_the_reserve_needs_speaks_for_all(self):
+        limit = "/proc/sys/vm/min_free_kbytes"
+        self.addCleanup(self.device.request, "online_all")
+        self.addCleanup(dev.write, limit, dev.read(limit))
+        dev.write(limit, 512 << 10)
+        with pinned_memory.traced("ramslice/ramslice_refuse") as lines:
+            done = self.device.request("compact", flags=dev.IGNORE_BACKOFF)
+            tried = [int(match[1]) for line in lines()
+                     if (match := re.search(r"id=(\d+) .*reason=awake-reserve", line))]
+        self.assertEqual(done.status, 0, done)
+        left = harness.empty_ids(self.device)
+        self.assertGreater(len(left), 16)
+        tried = [number for number in tried if number in left]
+        self.assertIn(len(tried), range(1, len(self.device.zones()) + 1), (tried, left))
 
     def test_state(self):
         number, = self.empty()
