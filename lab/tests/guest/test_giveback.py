@@ -401,6 +401,53 @@ class Limited(GivebackTest):
             self.assertEqual(dev.read(LIMIT), str(1 << 20))
 
 
+@vm(**memory_file("1G", BALLOON), disk="1G", append="ramslice=2M")
+class CacheOfFiles(GivebackTest):
+    """The module's parameter cache_percent: for so much cache, reading ahead wakes memory."""
+
+    # Together less than the share that is the default, each more than what stays awake
+    FILES = [Path("/mnt/first"), Path("/mnt/second")]
+    FILE_MIB = 100
+
+    def setUp(self):
+        super().setUp()
+        dev.file_system("/mnt")
+        self.addCleanup(subprocess.run, ["umount", "/mnt"], check=True)
+        for file in self.FILES:
+            file.write_bytes(os.urandom(MIB) * self.FILE_MIB)
+        os.sync()
+
+    def read_again_mib(self):
+        """With memory off, reads all files for the first time; what the first one then lacks."""
+        dev.write("/proc/sys/vm/drop_caches", 3)
+        self.assertGreater(self.device.request("compact").nr_done, 0)
+        for file in self.FILES:
+            self.read(file)
+        before = dev.vmstat("pgpgin")
+        self.read(self.FILES[0])
+        return (dev.vmstat("pgpgin") - before) >> 10
+
+    def read(self, path):
+        with open(path, "rb", buffering=0) as file:
+            while file.read(MIB):
+                pass
+
+    def test_cache_below_the_share_is_not_recycled(self):
+        self.assertLess(self.read_again_mib(), self.FILE_MIB / 10)
+
+    def test_without_a_share_it_is(self):
+        subprocess.run(["modprobe", "-r", "ramslice_report"], check=True)
+        subprocess.run(["modprobe", "ramslice_report", "cache_percent=0"], check=True)
+        self.assertGreater(self.read_again_mib(), self.FILE_MIB / 2)
+
+    def test_a_share_above_all_is_refused(self):
+        subprocess.run(["modprobe", "-r", "ramslice_report"], check=True)
+        words = ["modprobe", "ramslice_report"]
+        done = subprocess.run([*words, "cache_percent=101"], capture_output=True, text=True)
+        subprocess.run(words, check=True)
+        self.assertIn("Invalid argument", done.stderr)
+
+
 @vm(**memory_file("2560M", BALLOON), append="ramslice=256M")
 class LargeSlices(GivebackTest):
     def test_a_large_slice_is_dropped_whole(self):

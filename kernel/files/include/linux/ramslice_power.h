@@ -69,6 +69,9 @@ struct ramslice_power_state {
  *	  and every access is answered. If the last argument is false, that is
  *	  over; off() ends it, too, even if it fails. Not called while the slice
  *	  is off. May sleep. After an error it is over for all slices.
+ * @cache_percent: up to this much of a zone may be inactive page cache before
+ *		   reading ahead recycles it, instead of waking memory; 0 where a
+ *		   wake costs more than to read a file again
  * @check: optional: page frames of a woken slice are about to be given to the
  *	   allocator. Same context as an atomic wake().
  *
@@ -85,6 +88,7 @@ struct ramslice_power_driver {
 		    unsigned int state);
 	int (*rest)(u32 id, const struct ramslice_extents *extents,
 		    unsigned int state, bool rests);
+	unsigned int cache_percent;
 	void (*check)(u32 id, unsigned long pfn, unsigned long nr_pages);
 };
 

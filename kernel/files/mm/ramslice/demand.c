@@ -357,7 +357,8 @@ bool ramslice_could_free(struct zone *zone, unsigned long nr_pages)
 }
 
 /*
- * Reading ahead does not wake memory: it recycles clean page cache. It starts
+ * Reading ahead does not wake memory: it recycles clean page cache, unless the
+ * power driver would rather have that much stay. It starts
  * at a level above the one that the wake thread fills to, so that what the
  * thread woke for others is not eaten by a stream, and does so once for all pages
  * that are read in one go. A page that left a shadow was in the cache before and
@@ -385,7 +386,9 @@ void __ramslice_readahead(struct address_space *mapping, pgoff_t index,
 		return;
 	rz = ramslice_zone_of(zone);
 	if (!rz || time_before(jiffies, READ_ONCE(rz->recycle_at)) ||
-	    xa_is_value(xa_load(&mapping->i_pages, index)))
+	    xa_is_value(xa_load(&mapping->i_pages, index)) ||
+	    zone_page_state(zone, NR_ZONE_INACTIVE_FILE) <
+	    zone_managed_pages(zone) / 100 * ramslice_power_cache_percent())
 		return;
 
 	nr = ramslice_recycle_cache(zone->zone_pgdat, gfp, zone_idx(zone),

@@ -606,6 +606,7 @@ bool ramslice_power_wake_sleeps(void);
 bool ramslice_power_unmaps(void);
 bool ramslice_power_survives_sleep(void);
 unsigned int ramslice_power_latency_us(void);
+unsigned int ramslice_power_cache_percent(void);
 void ramslice_power_name(char name[RAMSLICE_DRIVER_NAME_LEN]);
 
 /* --- interfaces --- */

@@ -21,6 +21,7 @@ static bool ramslice_driver_unmaps;
 static bool ramslice_driver_survives_sleep;
 static bool ramslice_driver_rests;
 static unsigned int ramslice_driver_latency_us;
+static unsigned int ramslice_driver_cache_percent;
 
 /* Writes the driver's name, or "none". */
 void ramslice_power_name(char name[RAMSLICE_DRIVER_NAME_LEN])
@@ -59,6 +60,12 @@ unsigned int ramslice_power_latency_us(void)
 	return READ_ONCE(ramslice_driver_latency_us);
 }
 
+/* Of a zone: inactive page cache that reading ahead may wake memory for. */
+unsigned int ramslice_power_cache_percent(void)
+{
+	return READ_ONCE(ramslice_driver_cache_percent);
+}
+
 /* The first of a driver's states that keeps contents; its number of states if none. */
 static unsigned int ramslice_rest_state(const struct ramslice_power_driver *drv)
 {
@@ -85,6 +92,7 @@ static void ramslice_set_driver(const struct ramslice_power_driver *drv)
 		   drv && drv->rest && ramslice_rest_state(drv) < drv->nr_states);
 	WRITE_ONCE(ramslice_driver_latency_us,
 		   state ? max(state->entry_latency_us, state->exit_latency_us) : 0);
+	WRITE_ONCE(ramslice_driver_cache_percent, drv ? drv->cache_percent : 0);
 }
 
 int ramslice_power_off(u32 id, u8 *power_state)
@@ -173,7 +181,7 @@ static int ramslice_exchange(const struct ramslice_power_driver *drv,
  * Slices that are offline without a driver are woken first.
  *
  * Context: May sleep.
- * Return: 0; -EINVAL if something is missing; -EBUSY if there is a driver;
+ * Return: 0; -EINVAL if something is missing or out of range; -EBUSY if there is a driver;
  * -ENODEV if ramslice is off; -EOPNOTSUPP if slices cannot leave the direct map
  * of this architecture, as the driver demands.
  */
@@ -185,7 +193,7 @@ int ramslice_register_power_driver(const struct ramslice_power_driver *drv)
 	if (!ramslice_enabled() || !ramslice_slices)
 		return -ENODEV;
 	if (!drv->name || strlen(drv->name) >= RAMSLICE_DRIVER_NAME_LEN || !drv->nr_states ||
-	    !drv->states || !drv->off || !drv->wake)
+	    !drv->states || !drv->off || !drv->wake || drv->cache_percent > 100)
 		return -EINVAL;
 	if (!drv->states->may_stay_mapped && !RAMSLICE_CAN_UNMAP)
 		return -EOPNOTSUPP;

@@ -10,6 +10,9 @@
  * A guest that cycles costs the host a report and a fault for every page each
  * time. max_mib_per_s bounds that: a slice beyond it waits. To refuse it would
  * be worse, as a request would then empty the next one for nothing.
+ *
+ * A wake costs the host a page fault, less than to read a page of a file again:
+ * so reading ahead may wake memory for cache, up to cache_percent.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -133,13 +136,18 @@ static const struct ramslice_power_state report_state = {
 	.survives_sleep = true,
 };
 
-static const struct ramslice_power_driver report_driver = {
+static struct ramslice_power_driver report_driver = {
 	.name = "report",
 	.states = &report_state,
 	.nr_states = 1,
 	.off = report_off,
 	.wake = report_wake,
+	.cache_percent = 25,
 };
+
+module_param_named(cache_percent, report_driver.cache_percent, uint, 0444);
+MODULE_PARM_DESC(cache_percent,
+		 "inactive page cache that reading ahead wakes memory for, of a zone's size (25)");
 
 static int __init report_init(void)
 {
