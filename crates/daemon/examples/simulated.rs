@@ -202,6 +202,7 @@ fn simulate(args: &SimulationArgs, settings: DaemonSettings) -> anyhow::Result<(
             vmstat: None,
             sysfs: None,
             pressure: None,
+            processors: None,
             own_time: None,
             suspended: None,
         },

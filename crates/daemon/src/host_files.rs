@@ -1,10 +1,12 @@
 //! What the machine reports besides its slices: its boot, and what all processes do.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use procfs_core::{FromRead, MemoryPressure};
+use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Where the machine's own files are, and which boot it is. Tests have them elsewhere.
@@ -18,6 +20,8 @@ pub struct HostFiles {
     pub sysfs: Option<PathBuf>,
     /// `/proc/pressure/memory`; none if that file describes another machine.
     pub pressure: Option<PathBuf>,
+    /// `/proc/stat`; none if that file describes another machine.
+    pub processors: Option<PathBuf>,
     /// The CPU time of this process with all threads; none if it runs on another machine.
     pub own_time: Option<fn() -> Duration>,
     /// How long this machine has been suspended since its boot; none if it runs on another machine.
@@ -33,6 +37,7 @@ impl HostFiles {
             vmstat: Some("/proc/vmstat".into()),
             sysfs: Some("/sys/kernel/mm/ramslice".into()),
             pressure: Some(crate::pressure_trigger::PATH.into()),
+            processors: Some("/proc/stat".into()),
             own_time: Some(own_time),
             suspended: Some(suspended),
         }
@@ -44,6 +49,29 @@ impl HostFiles {
 pub(crate) fn waited_for_memory(path: &Path) -> Option<Duration> {
     let pressure = MemoryPressure::from_file(path).ok()?;
     Some(Duration::from_micros(pressure.some.total))
+}
+
+/// How long the processors have worked since the boot but for what runs at low priority, and of how
+/// much time; both as sums over them. None if the file does not say.
+pub(crate) fn processors_worked(path: &Path) -> Option<(Duration, Duration)> {
+    let mut line = String::new();
+    BufReader::new(fs::File::open(path).ok()?).read_line(&mut line).ok()?;
+    let ticks = line
+        .strip_prefix("cpu ")?
+        .split_whitespace()
+        .take(8)
+        .map(|word| word.parse::<u64>().ok())
+        .collect::<Option<Vec<_>>>()?;
+    let &[user, nice, system, idle, io_wait, irq, soft_irq, steal] = ticks.as_slice() else {
+        return None;
+    };
+    let busy = user + system + irq + soft_irq + steal;
+    let second = clock_ticks_per_second() as f64;
+    Some(
+        [busy, busy + nice + idle + io_wait]
+            .map(|ticks| Duration::from_secs_f64(ticks as f64 / second))
+            .into(),
+    )
 }
 
 fn own_time() -> Duration {
@@ -75,5 +103,19 @@ mod tests {
         assert_eq!(waited_for_memory(file.path()), Some(Duration::from_micros(1500)));
         fs::write(file.path(), "some\n").unwrap();
         assert_eq!(waited_for_memory(file.path()), None);
+    }
+
+    #[test]
+    fn processors_work_but_at_low_priority() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        // user, nice, system, idle, waiting, interrupts and stolen; guests are part of user
+        fs::write(file.path(), "cpu  100 900 50 2000 300 20 10 20 60 0\ncpu0 1 1\n").unwrap();
+        let second = clock_ticks_per_second() as f64;
+        let [busy, all] = [200.0, 3400.0].map(|ticks| Duration::from_secs_f64(ticks / second));
+        assert_eq!(processors_worked(file.path()), Some((busy, all)));
+        for text in ["cpu  1 2 3\n", "cpu  1 2 3 4 5 6 7 many\n", "intr 1\n", ""] {
+            fs::write(file.path(), text).unwrap();
+            assert_eq!(processors_worked(file.path()), None, "{text}");
+        }
     }
 }

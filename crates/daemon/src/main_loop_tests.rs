@@ -80,6 +80,7 @@ impl TestPlace {
                 vmstat: None,
                 sysfs: None,
                 pressure: None,
+                processors: None,
                 own_time: None,
                 suspended: None,
             },

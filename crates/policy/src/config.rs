@@ -135,6 +135,9 @@ pub struct PeriodicConfig {
     pub empty_seconds: Option<f64>,
     /// While much memory is being taken, a compaction that is due waits, for a period at most.
     pub wait_while_growing: bool,
+    /// While the processors work for more than half of the time, a compaction that is due waits,
+    /// for so many seconds at most; not at all if that is not given.
+    pub wait_while_busy_seconds: Option<f64>,
     /// What a compaction does with page cache.
     pub cache: CacheChoice,
 }
@@ -150,6 +153,7 @@ impl Default for PeriodicConfig {
             max_slices: None,
             empty_seconds: None,
             wait_while_growing: false,
+            wait_while_busy_seconds: None,
             cache: CacheChoice::Drop,
         }
     }
@@ -164,6 +168,11 @@ impl PeriodicConfig {
     /// How long slices have to be empty before they go off between compactions.
     pub fn empty_time(&self) -> Option<Duration> {
         self.empty_seconds.map(seconds)
+    }
+
+    /// How long a compaction waits for busy processors at most.
+    pub fn busy_time(&self) -> Duration {
+        self.wait_while_busy_seconds.map_or(Duration::ZERO, seconds)
     }
 }
 
@@ -452,6 +461,7 @@ impl PolicyConfig {
         for (field, value, least) in [
             ("periodic.period_seconds", Some(self.periodic.period_seconds), 0.001),
             ("periodic.empty_seconds", self.periodic.empty_seconds, 0.0),
+            ("periodic.wait_while_busy_seconds", self.periodic.wait_while_busy_seconds, 0.0),
             ("watermarks.timeout_seconds", marks.timeout_seconds, 0.001),
             ("watermarks.free_low_mib", marks.free_low_mib, 0.0),
             ("watermarks.free_high_mib", marks.free_high_mib, 0.0),

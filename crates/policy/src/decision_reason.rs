@@ -37,6 +37,13 @@ pub enum DecisionReason {
         /// Pages taken since the last look.
         pages: Pages,
     },
+    /// A compaction is due, but the processors have other work.
+    Busy {
+        /// For so long since the last look, as a sum over the processors.
+        busy: Duration,
+        /// Of so much time.
+        within: Duration,
+    },
     /// Both low watermarks are crossed.
     BelowLow {
         /// Free pages.
@@ -295,6 +302,13 @@ impl fmt::Display for DecisionReason {
                 f,
                 "does nothing: compacts once less memory is taken; {pages} pages since the last \
                  look"
+            ),
+            Self::Busy { busy, within } => write!(
+                f,
+                "does nothing: compacts once the processors have less to do; they worked for {:.1} \
+                 of {:.1} s",
+                busy.as_secs_f64(),
+                within.as_secs_f64()
             ),
             Self::BelowLow { free, cache_free } => write!(
                 f,

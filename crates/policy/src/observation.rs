@@ -178,6 +178,13 @@ pub enum PolicyEvent {
         /// Within this time.
         within: Duration,
     },
+    /// The processors worked, but for what runs at low priority. All times are sums over them.
+    Worked {
+        /// For so long.
+        busy: Duration,
+        /// Of so much time.
+        within: Duration,
+    },
     /// So much of the time since the last observation is in no ledger: the machine was suspended,
     /// or nothing watched it. What was offline then does not count as saved.
     Uncounted {

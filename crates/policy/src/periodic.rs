@@ -30,6 +30,20 @@ impl PeriodicPolicy {
     pub fn new(config: PeriodicConfig) -> Self {
         Self { config, due: None, looks: RecentLooks::default() }
     }
+
+    /// Why a compaction that is due waits, if it does. The first one has not been due for any time:
+    /// it waits for nothing.
+    fn waits(&self, seen: &Observation<'_>, taken: Pages) -> Option<PolicyDecision> {
+        let config = &self.config;
+        let waited = seen.time.saturating_sub(self.due?);
+        let growing = taken > much(&seen.totals);
+        if config.wait_while_growing && growing && waited < config.period() {
+            return Some(PolicyDecision::rest(DecisionReason::Growing { pages: taken }));
+        }
+        let (busy, within) = worked(seen.events)?;
+        (busy > within / 2 && waited < config.busy_time())
+            .then(|| PolicyDecision::rest(DecisionReason::Busy { busy, within }))
+    }
 }
 
 impl Policy for PeriodicPolicy {
@@ -45,7 +59,7 @@ impl Policy for PeriodicPolicy {
             .empty_time()
             .map(|time| (time, self.looks.empty_throughout(time, seen)))
             .filter(|&(_, slices)| slices > 0 && !growing);
-        if let Some(rest) = not_due(self.due, seen.time) {
+        if let Some(rest) = not_due(self.due, seen.time).or_else(|| self.waits(seen, taken)) {
             let Some((time, slices)) = empty else { return rest };
             let most = self.config.max_slices.map_or(slices, |most| slices.min(most));
             self.looks.asked = most;
@@ -54,13 +68,7 @@ impl Policy for PeriodicPolicy {
                 DecisionReason::EmptyForLong { slices, time },
             );
         }
-        let period = self.config.period();
-        // The first compaction has not been due for any time.
-        let waited = self.due.map_or(period, |due| seen.time.saturating_sub(due));
-        if self.config.wait_while_growing && growing && waited < period {
-            return PolicyDecision::rest(DecisionReason::Growing { pages: taken });
-        }
-        self.due = Some(seen.time + period);
+        self.due = Some(seen.time + self.config.period());
         let (slices, budget) = (self.config.max_slices, self.config.budget.into());
         let request = match budget {
             // The thesis' baseline: slices that are empty by themselves go offline, whatever that
@@ -78,6 +86,14 @@ impl Policy for PeriodicPolicy {
             DecisionReason::Due { budget, per_slice: self.config.per_slice },
         )
     }
+}
+
+/// How long the processors worked since the last look, and of how much time, if that is known.
+fn worked(events: &[PolicyEvent]) -> Option<(Duration, Duration)> {
+    events.iter().rev().find_map(|event| match *event {
+        PolicyEvent::Worked { busy, within } => Some((busy, within)),
+        _ => None,
+    })
 }
 
 /// More pages than this, taken since the last look, are much: a part of memory, at least a slice.

@@ -81,6 +81,7 @@ pub fn allowed(field: &str) -> Option<String> {
         | "watermarks.cache_free_low_least_mib"
         | "watermarks.cache_free_high_most_mib"
         | "periodic.empty_seconds"
+        | "periodic.wait_while_busy_seconds"
         | "governor.day_seconds"
         | "limits.floor_mib"
         | "limits.burst_reserve_mib"
@@ -118,6 +119,7 @@ mod tests {
         let mut config = PolicyConfig::new(PolicyKind::Watermarks);
         config.periodic.max_slices = Some(1);
         config.periodic.empty_seconds = Some(2.0);
+        config.periodic.wait_while_busy_seconds = Some(60.0);
         config.limits.stall_ms_per_second = Some(1.0);
         config.watermarks = WatermarksConfig {
             hit_ratio: Some(0.97),

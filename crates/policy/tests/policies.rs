@@ -125,7 +125,7 @@ fn page_cache_may_stay_by_its_use() {
 
 const FOLLOWS: &str = "schema_version = 1\npolicy = \"periodic\"\n[periodic]\nperiod_seconds = \
                        10\nbudget_100cycles = \"inf\"\nempty_seconds = 2\nwait_while_growing = \
-                       true\n";
+                       true\nwait_while_busy_seconds = 15\n";
 
 /// What [`look`] sees, with so many slices empty.
 fn look_empty(used: u64, nr_empty: u32) -> (MachineTotals, Vec<SliceRow>) {
@@ -188,6 +188,44 @@ fn what_the_kernel_keeps_is_not_asked_for_again() {
     assert_eq!(sent, expected);
     assert_eq!(asks(10, 4, None), Some(None), "a compaction");
     assert_eq!(asks(11, 4, None), Some(Some(4)));
+}
+
+#[test]
+fn a_compaction_waits_for_processors_that_work() {
+    let mut policy = policy(&parse(FOLLOWS));
+    let mut looks = |second, busy: u64| {
+        let (totals, rows) = look_empty(4000, 0);
+        let [busy, within] = [busy, 20].map(Duration::from_secs);
+        let events = [PolicyEvent::Worked { busy, within }];
+        let time = Duration::from_secs(second);
+        let found = policy.step(&Observation { time, totals, rows: &rows, events: &events });
+        (found.requests.len(), found.why)
+    };
+    let [busy, within] = [11, 20].map(Duration::from_secs);
+    // The first one waits for nothing
+    assert_eq!(looks(0, 20).0, 1);
+    assert_eq!(looks(10, 11), (0, DecisionReason::Busy { busy, within }));
+    // Half of the time is not much; the next one is due a period later, and waits at most 15 s
+    assert_eq!(looks(12, 10).0, 1);
+    assert_eq!(looks(22, 20).0, 0);
+    assert_eq!(looks(36, 20).0, 0);
+    assert_eq!(looks(37, 20).0, 1);
+}
+
+#[test]
+fn what_is_empty_goes_off_while_a_compaction_waits() {
+    let mut policy = policy(&parse(FOLLOWS));
+    let [busy, within] = [1, 1].map(Duration::from_secs);
+    let sent: Vec<_> = [0, 9, 10, 11]
+        .map(|second| {
+            let (totals, rows) = look_empty(4000, if second == 0 { 0 } else { 3 });
+            let events = [PolicyEvent::Worked { busy, within }];
+            let time = Duration::from_secs(second);
+            let found = policy.step(&Observation { time, totals, rows: &rows, events: &events });
+            found.requests.first().map(|request| request.op)
+        })
+        .into();
+    assert_eq!(sent, [Some(RequestOp::Compact), None, None, Some(RequestOp::OfflineFree)]);
 }
 
 #[test]

@@ -122,6 +122,32 @@ fn a_stall_above_the_target_ends_the_emptying_and_the_pressure_file_says_so() {
 }
 
 #[test]
+fn a_compaction_waits_while_processors_work() {
+    let machine = guest();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let worked = |busy: u64, idle: u64| {
+        fs::write(file.path(), format!("cpu  {busy} 0 0 {idle} 0 0 0 0 0 0\n")).unwrap();
+    };
+    let text = "schema_version = 1\nmode = \"on\"\npolicy = \"periodic\"\n[periodic]\n\
+        budget_100cycles = \"inf\"\nwait_while_busy_seconds = 600\n";
+    let mut engine = DecisionEngine::new(
+        DaemonSettings::parse(text, "test.toml").unwrap(),
+        None,
+        HostFiles { processors: Some(file.path().into()), ..host() },
+        Arc::default(),
+        Arc::default(),
+    );
+    worked(0, 0);
+    step(&mut engine, &machine, Duration::from_secs(1_000_000)).unwrap();
+    for (look, busy, idle, waits) in [(1, 60, 40, true), (2, 100, 100, false)] {
+        worked(busy, idle);
+        let sent = machine.sent();
+        step(&mut engine, &machine, Duration::from_secs(1_000_000 + 30 * look)).unwrap();
+        assert_eq!(machine.sent() == sent, waits, "{}", engine.status(Duration::ZERO).why);
+    }
+}
+
+#[test]
 fn a_kernel_that_says_nothing_of_stalls_is_noted() {
     let machine = guest();
     let mut engine = engine_of(settings("observe", "giveback", ""), None);

@@ -113,6 +113,8 @@ pub struct DecisionEngine {
     cache: CacheWatch,
     /// How long tasks have waited for memory since the boot, and when that was read.
     stalls: Option<(Duration, Duration)>,
+    /// How long the processors had worked at the last look, and of how much time.
+    worked: Option<(Duration, Duration)>,
     /// How long the machine had been suspended at the last look.
     suspended: Option<Duration>,
     would_wake: u64,
@@ -170,6 +172,7 @@ impl DecisionEngine {
             vmstat: None,
             cache: CacheWatch::default(),
             stalls: None,
+            worked: None,
             suspended: None,
             would_wake: 0,
             rows: Vec::new(),
@@ -293,6 +296,7 @@ impl DecisionEngine {
             self.prices.watch_parameters(&bound.prices, backend_kind);
         }
         self.count_stalls();
+        self.count_work();
         self.count_suspension();
         self.count_host(&look.info);
         self.attribute_wakes(&look);
@@ -380,6 +384,20 @@ impl DecisionEngine {
         let event = PolicyEvent::Stalled {
             waited: total.saturating_sub(total_before),
             within: time.saturating_sub(time_before),
+        };
+        for zone_state in self.zone_states.values_mut() {
+            zone_state.events.push(event.clone());
+        }
+    }
+
+    /// Counts how long the processors have worked since the last step.
+    fn count_work(&mut self) {
+        let now = self.host.processors.as_deref().and_then(host_files::processors_worked);
+        let before = std::mem::replace(&mut self.worked, now);
+        let (Some((busy, all)), Some((busy_before, all_before))) = (now, before) else { return };
+        let event = PolicyEvent::Worked {
+            busy: busy.saturating_sub(busy_before),
+            within: all.saturating_sub(all_before),
         };
         for zone_state in self.zone_states.values_mut() {
             zone_state.events.push(event.clone());

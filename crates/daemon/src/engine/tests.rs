@@ -25,6 +25,7 @@ pub(super) fn host() -> HostFiles {
         vmstat: None,
         sysfs: None,
         pressure: None,
+        processors: None,
         own_time: None,
         suspended: None,
     }

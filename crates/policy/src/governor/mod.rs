@@ -240,7 +240,9 @@ impl GovernorPolicy {
                     mind.wallet.refault(own, own, self.economics.refault.0);
                 }
                 // The limits take stalls in, and a step what is not counted.
-                PolicyEvent::Stalled { .. } | PolicyEvent::Uncounted { .. } => {}
+                PolicyEvent::Stalled { .. }
+                | PolicyEvent::Worked { .. }
+                | PolicyEvent::Uncounted { .. } => {}
                 PolicyEvent::Finished { op, outcome } if op.wakes() => {
                     mind.wallet.spend(f64::from(outcome.slices_done) * waking);
                     mind.off = mind.off.saturating_sub(outcome.slices_done);
