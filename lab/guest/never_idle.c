@@ -13,13 +13,16 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 
 int main(void)
 {
 	const struct sched_param param = { .sched_priority = 0 };
 
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) ||
-	    sched_setscheduler(0, SCHED_IDLE, &param)) {
+	    sched_setscheduler(0, SCHED_IDLE, &param) ||
+	    /* By this alone the kernel's statistics tell its time from other work */
+	    setpriority(PRIO_PROCESS, 0, 19)) {
 		perror("never_idle");
 		return 1;
 	}

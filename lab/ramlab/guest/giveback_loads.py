@@ -56,11 +56,6 @@ def checksum(path):
         return hashlib.file_digest(file, "md5").hexdigest()
 
 
-def read_bytes():
-    """Bytes that came from disks since boot."""
-    return dev.vmstat("pgpgin") << 10
-
-
 def burst(mib):
     """A program that needs memory for a moment: seconds until it had it."""
     began = time.monotonic()
@@ -101,14 +96,12 @@ def morning(sampler, args):
     sampler.begin("clean")
     for name in ("src", "tools", "out"):
         shutil.rmtree(DISK / name)
-    before = read_bytes()
     sampler.begin("idle")
     # The same file at intervals, as a service reads it that has little to do
     for _ in range(reads):
         time.sleep(READ_SECONDS)
         if checksum(DISK / "hot") != hot:
             raise AssertionError("the file that is read again has changed")
-    result["reread_bytes"] = read_bytes() - before
     sampler.begin("burst again")
     result["second_burst_s"] = burst(AGAIN_MIB)
     sampler.begin("idle again")

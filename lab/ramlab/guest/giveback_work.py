@@ -24,6 +24,7 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -41,6 +42,8 @@ from ramlab.guest.qemu_monitor import monitor
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 ARMS = ["none", "reporting", "order-0", "timer", "virtio-mem", "ours", "governor", "ours-stock"]
 TIMER_SECONDS = 10
+# What begins with a way of giving back, as of a daemon, is over after so long: it is no part
+SETTLED_SECONDS = 10
 # virtio-mem: what the device can have, and what its script leaves available, in bytes
 PLUGGABLE, HEADROOM = 1536 * MIB, 256 * MIB
 DEVICE, BLOCK = "/machine/peripheral/more0", 2 * MIB
@@ -85,14 +88,17 @@ class Sampler(threading.Thread):
             "held_bytes": sum(os.stat(file).st_blocks for file in self.files) * 512,
             "used_bytes": (used << 10) + self.hot_bytes,
             "free_bytes": info["MemFree"] << 10,
-            # By a clock that counts instructions: in thousands of millions of them
-            "busy_s": round(time.monotonic() - START - self.idle.seconds(), 3),
+            "busy_s": self.busy_s(),
         })
+
+    def busy_s(self):
+        """By a clock that counts instructions: in thousands of millions of them."""
+        return round(time.monotonic() - START - self.idle.seconds(), 3)
 
     def begin(self, phase):
         now = time.monotonic() - START
         self.phase = phase
-        self.phases.append({"s": round(now, 2), "phase": phase})
+        self.phases.append({"s": round(now, 2), "phase": phase, "busy_s": self.busy_s()})
         print(f"{now:6.1f} s  {phase}", flush=True)
 
 
@@ -153,8 +159,8 @@ class PluggingScript:
 
 
 @contextlib.contextmanager
-def daemon(settings):
-    """ramsliced, with the driver that reports to the host."""
+def daemon(settings, log):
+    """ramsliced, with the driver that reports to the host; its log is left in the file `log`."""
     subprocess.run(["modprobe", "ramslice_report"], check=True)
     with tempfile.TemporaryDirectory() as folder:
         running = Daemon(folder)
@@ -166,6 +172,12 @@ def daemon(settings):
             yield
         finally:
             running.end()
+            shutil.copy(Path(folder, "log"), log)
+
+
+def read_bytes():
+    """Bytes that came from disks since boot."""
+    return dev.vmstat("pgpgin") << 10
 
 
 @contextlib.contextmanager
@@ -198,24 +210,28 @@ def main():
     dev.file_system(str(DISK))
     plugging = PluggingScript() if args.arm == "virtio-mem" else None
     before = {name: dev.vmstat(name) for name in ("oom_kill", "pswpout")}
+    log = args.out.with_name("ramsliced.log")
     ways = {
         "timer": lambda: every(TIMER_SECONDS, drop_and_compact),
         "virtio-mem": lambda: every(1, plugging),
         "ours-stock": lambda: every(TIMER_SECONDS, give_back_on_stock),
-        "ours": lambda: daemon(PERIODIC),
-        "governor": lambda: daemon(GOVERNOR),
+        "ours": lambda: daemon(PERIODIC, log),
+        "governor": lambda: daemon(GOVERNOR, log),
     }
     with NeverIdle() as idle:
         sampler = Sampler(args.memory, idle)
-        sampler.sample()
-        sampler.start()
         with ways.get(args.arm, nothing)():
+            time.sleep(SETTLED_SECONDS)
+            read_before = read_bytes()
+            sampler.sample()
+            sampler.start()
             result = LOADS[args.load](sampler, args)
         sampler.again.set()
         sampler.join()
         sampler.sample()
     args.out.write_text(json.dumps(result | {
         "arm": args.arm,
+        "read_bytes": read_bytes() - read_before,
         "busy_s": sampler.rows[-1]["busy_s"] - sampler.rows[0]["busy_s"],
         "reserve_bytes": reserve_bytes(),
         "killed": dev.vmstat("oom_kill") - before["oom_kill"],
