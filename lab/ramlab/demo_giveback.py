@@ -106,8 +106,8 @@ def table(figures):
     row("used by the guest, MiB", idle("used_bytes"), "{:.0f}")
     row("GiB x minutes held", lambda one: giveback.gib_minutes(one["samples"], "held_bytes"),
         "{:.2f}")
-    row("read again from the disk, MiB", lambda one: one["reread_bytes"] / MIB, "{:.0f}")
-    row("CPU time of the guest, s", lambda one: one["cpu_s"], "{:.0f}")
+    row("read again from the disk, MiB", lambda one: one["read_bytes"] / MIB, "{:.0f}")
+    row("thousand millions of instructions of the work", giveback.work_s, "{:.1f}")
     row("seconds until the second burst had its memory", lambda one: one["second_burst_s"],
         "{:.1f}")
     row("killed, or swapped pages", lambda one: one["killed"] + one["swapped_pages"], "{}")

@@ -85,6 +85,16 @@ def phase(samples, name):
     return [row for row in samples if row["phase"] == name]
 
 
+def work_s(figures):
+    """The processor's seconds of the work's phases, without idle times; by a clock that counts
+    instructions.
+    """
+    begun = figures["phases"]
+    ends = [row["busy_s"] for row in begun[1:]] + [figures["samples"][-1]["busy_s"]]
+    return sum(end - row["busy_s"] for row, end in zip(begun, ends, strict=True)
+               if not row["phase"].startswith(("idle", "after")))
+
+
 def settled(samples):
     """The rows of the idle time's last third."""
     idle = phase(samples, "idle")
@@ -145,15 +155,15 @@ def judged_stock(found):
     minutes = {arm: [gib_minutes(one["samples"], "held_bytes") for one in boots]
                for arm, boots in found.items()}
     usual = statistics.fmean(minutes[USUAL])
-    reread = {arm: statistics.fmean(one["reread_bytes"] / GIB for one in boots)
+    reread = {arm: statistics.fmean(one["read_bytes"] / GIB for one in boots)
               for arm, boots in found.items()}
-    busy = {arm: statistics.fmean(one["busy_s"] for one in boots) for arm, boots in found.items()}
+    work = {arm: statistics.fmean(map(work_s, boots)) for arm, boots in found.items()}
     return [
         stats.mean_entry(
             "stock-gib-minutes", "GiB x minutes over those of free page reporting",
             [value / usual for value in minutes[STOCK]],
             beside={f"{what}-{arm}": value for what, values in
-                    (("reread-gib", reread), ("busy-s", busy)) for arm, value in values.items()}),
+                    (("reread-gib", reread), ("work-s", work)) for arm, value in values.items()}),
         stats.mean_entry("stock-lost", "pages swapped out and processes killed",
                          [sum(one["killed"] + one["swapped_pages"] for one in found[STOCK])]),
     ]
@@ -168,7 +178,7 @@ def judged(found):
     minutes = by_arm(lambda one: gib_minutes(one["samples"], "held_bytes"))
     # What the work uses is that of the arm in which nothing goes back: the same for all
     used = statistics.fmean(gib_minutes(one["samples"], "used_bytes") for one in found[NOTHING])
-    reread = by_arm(lambda one: one["reread_bytes"] / GIB)
+    reread = by_arm(lambda one: one["read_bytes"] / GIB)
     bursts = by_arm(lambda one: one["second_burst_s"])
     back = by_arm(give_back_seconds)
     lost = sum(one["killed"] + one["swapped_pages"] for one in found[OURS])
@@ -187,7 +197,7 @@ def judged(found):
               statistics.fmean(minutes[USUAL])),
         entry("gib-minutes-over-used", "GiB x minutes over those that are used", minutes, used),
         instructions(found),
-        entry("reread", "GiB read again from the disk while idle", reread),
+        entry("reread", "GiB read from the disk: what was written before", reread),
         entry("burst", "seconds until a burst has its memory, over without give-back", bursts,
               statistics.fmean(bursts[NOTHING])),
         stats.mean_entry("lost", "pages swapped out and processes killed", [lost]),
@@ -206,16 +216,23 @@ def other(load, args):
 
 
 def instructions(found, prefix=""):
-    """What the guest does more for it; beside it the host's part, as page faults of QEMU."""
-    over = statistics.fmean(one["busy_s"] for one in found[NOTHING])
-    faults = {arm: statistics.fmean(one["host"]["faults"] for one in boots)
-              for arm, boots in found.items()}
+    """What the guest's work does more for it; beside it the same with idle times, and the host's
+    part, as page faults of QEMU.
+    """
+    def over_nothing(value):
+        means = {arm: statistics.fmean(map(value, boots)) for arm, boots in found.items()}
+        return {arm: mean / means[NOTHING] for arm, mean in means.items()}
+
+    work = over_nothing(work_s)
+    all_of_it = over_nothing(lambda one: one["busy_s"])
+    faults = over_nothing(lambda one: one["host"]["faults"])
+    nothing = statistics.fmean(map(work_s, found[NOTHING]))
     return stats.mean_entry(
-        f"{prefix}instructions", "the guest's instructions over those without give-back",
-        [one["busy_s"] / over for one in found[OURS]],
-        beside={arm: statistics.fmean(one["busy_s"] for one in boots) / over
-                for arm, boots in found.items() if arm != OURS}
-        | {f"host-faults-{arm}": number / faults[NOTHING] for arm, number in faults.items()})
+        f"{prefix}instructions", "the work's instructions over those without give-back",
+        [work_s(one) / nothing for one in found[OURS]],
+        beside={arm: share for arm, share in work.items() if arm != OURS}
+        | {f"with-idle-{arm}": share for arm, share in all_of_it.items()}
+        | {f"host-faults-{arm}": share for arm, share in faults.items()})
 
 
 def judged_other(load, found):

@@ -2,7 +2,7 @@
 """Page cache of a slice that is emptied is dropped, kept or chosen by use, on both LRU
 implementations.
 
-A file that was read once and a file that was read twice lie in the same slices.
+A file that was read ahead only and a file that was read twice lie in the same slices.
 """
 
 import ctypes
@@ -48,6 +48,12 @@ class File:
         with open(self.path, "rb", buffering=0) as file:
             return [file.read(MIB) == self.data for _ in range(MIB_OF_EACH)] == [True] * MIB_OF_EACH
 
+    def read_ahead(self):
+        """Has it read into the cache, where no page of it has been used then."""
+        with open(self.path, "rb") as file:
+            for at in range(0, self.bytes, MIB):
+                os.posix_fadvise(file.fileno(), at, MIB, os.POSIX_FADV_WILLNEED)
+
     def thin(self):
         """Removes every other 64 KiB from the cache."""
         with open(self.path, "rb") as file:
@@ -80,7 +86,7 @@ class Cache(harness.RamsliceTest):
     def setUpClass(cls):
         dev.set_mglru(cls.mglru)
         folder = Path(dev.file_system())
-        cls.once, cls.twice = File(folder, "once"), File(folder, "twice")
+        cls.unused, cls.twice = File(folder, "unused"), File(folder, "twice")
 
     @classmethod
     def tearDownClass(cls):
@@ -95,13 +101,13 @@ class Cache(harness.RamsliceTest):
         dev.write("/proc/sys/vm/drop_caches", 3)
         harness.compact(self.device)
         self.device.request("online_all")
-        self.assertEqual((self.once.cached(), self.twice.cached()), (0, 0))
+        self.assertEqual((self.unused.cached(), self.twice.cached()), (0, 0))
         self.twice.read()
         self.twice.read()
-        self.once.read()
+        self.unused.read_ahead()
 
     def tearDown(self):
-        self.assertTrue(self.once.read() and self.twice.read())
+        self.assertTrue(self.unused.read() and self.twice.read())
         self.device.request("online_all")
         self.assert_sane()
 
@@ -110,7 +116,7 @@ class Cache(harness.RamsliceTest):
 
         None if the slice holds a page that stays, or more than a few pages that would have to move.
         """
-        found, others = {self.once.inode: 0, self.twice.inode: 0}, 0
+        found, others = {self.unused.inode: 0, self.twice.inode: 0}, 0
         for run in self.device.pages(number):
             if run.what() == "file" and run.inode in found:
                 found[run.inode] += run.nr_pages
@@ -118,14 +124,14 @@ class Cache(harness.RamsliceTest):
                 others += run.nr_pages
             elif run.reason or run.what() not in ("free", "transit"):
                 return None
-        return (found[self.once.inode], found[self.twice.inode]) if others <= OTHERS else None
+        return (found[self.unused.inode], found[self.twice.inode]) if others <= OTHERS else None
 
     def slice_of(self, file, least=256):
         """A slice that holds almost only pages of this file.
 
         The files are read again if there is none.
         """
-        index = (self.once, self.twice).index(file)
+        index = (self.unused, self.twice).index(file)
         for _ in range(5):
             for s in self.device.snapshot():
                 if (
@@ -150,10 +156,10 @@ class Cache(harness.RamsliceTest):
         return done.pages_dropped, done.pages_migrated
 
     def cached(self):
-        return self.once.cached(), self.twice.cached()
+        return self.unused.cached(), self.twice.cached()
 
     def test_drop_keeps_no_page_cache(self):
-        for file in (self.once, self.twice):
+        for file in (self.unused, self.twice):
             number, pages = self.slice_of(file)
             before = self.cached()
             dropped, moved = self.empty_of(number)
@@ -165,7 +171,7 @@ class Cache(harness.RamsliceTest):
 
     def test_keep_moves_all_page_cache(self):
         before = self.cached()
-        for file in (self.once, self.twice):
+        for file in (self.unused, self.twice):
             number, pages = self.slice_of(file)
             dropped, moved = self.empty_of(number, dev.KEEP_CACHE)
             self.assertEqual(dropped, 0)
@@ -173,7 +179,7 @@ class Cache(harness.RamsliceTest):
         self.assertEqual(self.cached(), before)
 
     def test_auto_moves_used_pages_and_drops_the_others(self):
-        for file in (self.once, self.twice):
+        for file in (self.unused, self.twice):
             # Moving a page ages it
             self.fill()
             number, pages = self.slice_of(file)
@@ -181,18 +187,25 @@ class Cache(harness.RamsliceTest):
             dropped, moved = self.empty_of(number, dev.AUTO_CACHE)
             self.assert_about(moved, pages[1])
             self.assertGreaterEqual(dropped, pages[0])
-            once, twice = self.cached()
+            unused, twice = self.cached()
             self.assert_about(twice, before[1])
-            self.assert_about(before[0] - once, dropped)
+            self.assert_about(before[0] - unused, dropped)
+
+    def test_auto_keeps_for_a_step_what_was_read_once(self):
+        number, pages = self.slice_of(self.unused)
+        self.unused.read()
+        dropped, moved = self.empty_of(number, dev.AUTO_CACHE)
+        self.assert_about(moved, sum(pages))
+        self.assert_about(dropped, 0)
 
     def test_auto_keeps_pages_that_were_read_again(self):
-        number, pages = self.slice_of(self.once)
+        number, pages = self.slice_of(self.unused)
         refaults = harness.vmstat()["workingset_refault_file"]
-        away = self.once.cached()
+        away = self.unused.cached()
         self.empty_of(number, dev.AUTO_CACHE)
-        away -= self.once.cached()
+        away -= self.unused.cached()
         self.assertGreaterEqual(away, pages[0])
-        self.once.read()
+        self.unused.read()
         # A few may be counted late
         self.assertGreater(harness.vmstat()["workingset_refault_file"] - refaults, away * 9 // 10)
         # Pages that were read again stay from now on, wherever they are. A page that was moved and
@@ -211,13 +224,13 @@ class Cache(harness.RamsliceTest):
                 )
                 moved += done.pages_migrated
         self.assertGreater(moved, away // 2)
-        self.assertGreater(self.once.cached(), away // 2)
+        self.assertGreater(self.unused.cached(), away // 2)
 
     def test_pages_dropped_by_drop_do_not_refault(self):
-        number, pages = self.slice_of(self.once)
+        number, pages = self.slice_of(self.unused)
         refaults = harness.vmstat()["workingset_refault_file"]
         self.assert_about(self.empty_of(number)[0], sum(pages))
-        self.once.read()
+        self.unused.read()
         self.assertEqual(harness.vmstat()["workingset_refault_file"], refaults)
 
     def test_auto_drops_moved_pages_that_stay_unused(self):
@@ -281,7 +294,7 @@ class Cache(harness.RamsliceTest):
             self.fill()
             if thinned:
                 # Every other part of the cache goes, so that pageblocks have free pages and cache
-                self.once.thin()
+                self.unused.thin()
                 self.twice.thin()
             with harness.Memory(24) as memory:
                 memory.touch()
@@ -314,7 +327,7 @@ class Cache(harness.RamsliceTest):
             self.assertGreater(done.nr_done, 0)
             dropped[name] = done.pages_dropped
             if name == "auto":
-                self.assertGreater(self.twice.cached(), self.once.cached())
+                self.assertGreater(self.twice.cached(), self.unused.cached())
             self.device.request("online_all")
         self.assertEqual(dropped["keep"], 0)
         self.assertGreater(dropped["auto"], 0)

@@ -9,13 +9,19 @@ from ramlab.guest import giveback_work
 GIB = giveback.GIB
 
 
+# Of 10 s of the processor, 4 for work
+PHASES = [{"phase": name, "busy_s": busy_s} for name, busy_s in
+          (("files", 10.0), ("idle", 13.0), ("burst again", 18.0), ("idle again", 19.0))]
+
+
 def figures(held, used=GIB, **more):
     """A guest of which the host holds `held` GiB at these seconds: {s: (phase, GiB)}."""
     return {
-        "samples": [{"s": s, "phase": phase, "held_bytes": gib * GIB, "used_bytes": used}
+        "samples": [{"s": s, "phase": phase, "held_bytes": gib * GIB, "used_bytes": used,
+                     "busy_s": 20.0}
                     for s, (phase, gib) in held.items()],
-        "reread_bytes": 0, "second_burst_s": 2.0, "killed": 0, "swapped_pages": 0, "busy_s": 2.0,
-        "reserve_bytes": 0, "host": {"faults": 500, "system_s": 1.0},
+        "phases": PHASES, "read_bytes": 0, "second_burst_s": 2.0, "killed": 0,
+        "swapped_pages": 0, "busy_s": 2.0, "reserve_bytes": 0, "host": {"faults": 500, "system_s": 1.0},
     } | more
 
 
@@ -68,10 +74,19 @@ def test_what_was_killed_or_swapped_is_counted():
     assert judged(ours=[OURS, OURS | {"killed": 1, "swapped_pages": 3}])["lost"]["value"] == 4
 
 
+def slower(phase, by_s):
+    """The phases, of which one takes the processor longer."""
+    later = [row["phase"] for row in PHASES].index(phase)
+    return [row | {"busy_s": row["busy_s"] + by_s * (number > later)}
+            for number, row in enumerate(PHASES)]
+
+
 def test_what_give_back_costs_is_over_the_work_without():
-    more = OURS | {"busy_s": 2.5, "host": {"faults": 800, "system_s": 1.0}}
+    more = OURS | {"phases": slower("files", 1), "busy_s": 2.5,
+                   "host": {"faults": 800, "system_s": 1.0}}
     entries = judged(ours=[more, more], none=[OURS])
     assert entries["instructions"]["value"] == pytest.approx(1.25)
+    assert entries["instructions"]["beside"]["with-idle-ours"] == pytest.approx(1.25)
     assert entries["instructions"]["beside"]["host-faults-ours"] == pytest.approx(1.6)
 
 
@@ -108,10 +123,11 @@ def test_the_script_plugs_at_once_and_unplugs_later(monkeypatch, available_mib, 
 
 def test_another_load_is_judged_against_reporting_and_nothing():
     half = figures({row["s"]: (row["phase"], row["held_bytes"] / GIB / 2)
-                    for row in OURS["samples"]}, busy_s=3.0)
-    found = {giveback.OURS: [half, half], giveback.USUAL: [OURS | {"busy_s": 2.5}],
-             giveback.NOTHING: [OURS | {"busy_s": 2.0}],
-             giveback.PLUGGED: [OURS | {"busy_s": 2.0, "killed": 2}]}
+                    for row in OURS["samples"]}, phases=slower("burst again", 2))
+    found = {giveback.OURS: [half, half],
+             giveback.USUAL: [OURS | {"phases": slower("files", 1)}],
+             giveback.NOTHING: [OURS | {"phases": slower("idle", 100)}],
+             giveback.PLUGGED: [OURS | {"killed": 2}]}
     entries = {entry["name"]: entry for entry in giveback.judged_other("redis", found)}
     assert entries["redis-gib-minutes"]["value"] == pytest.approx(0.5)
     assert entries["redis-instructions"]["value"] == pytest.approx(1.5)
@@ -122,9 +138,9 @@ def test_another_load_is_judged_against_reporting_and_nothing():
 
 def test_on_stock_ours_is_compared_with_reporting_alone():
     half = figures({row["s"]: (row["phase"], row["held_bytes"] / GIB / 2)
-                    for row in OURS["samples"]}, busy_s=3.0)
-    found = {giveback.STOCK: [half, half], giveback.USUAL: [OURS | {"busy_s": 2.0}]}
+                    for row in OURS["samples"]}, phases=slower("files", 2))
+    found = {giveback.STOCK: [half, half], giveback.USUAL: [OURS]}
     entries = {entry["name"]: entry for entry in giveback.judged_stock(found)}
     assert entries["stock-gib-minutes"]["value"] == pytest.approx(0.5)
-    assert entries["stock-gib-minutes"]["beside"]["busy-s-ours-stock"] == pytest.approx(3)
+    assert entries["stock-gib-minutes"]["beside"]["work-s-ours-stock"] == pytest.approx(6)
     assert entries["stock-lost"]["value"] == 0

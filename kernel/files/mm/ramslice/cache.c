@@ -5,13 +5,13 @@
  *
  * What memory.min and memory.low protect is kept, as reclaim would.
  *
- * Used lately is what reclaim calls active, and what was part of the working
- * set before and has been read since. Cache that AUTO drops leaves a shadow
- * behind, so that the kernel notices when it comes back, and makes it active:
- * what was dropped in error is kept the next time. What a request for some slices
- * moves, and all there is at the end of a compaction of the zone, grows old by a
- * step, as it would on reclaim's lists, which do not turn while memory is plenty:
- * so it is dropped in the end unless it is used again.
+ * Used lately is what reclaim calls active, and what was read since it last grew
+ * old by a step. Cache that AUTO drops leaves a shadow behind, so that the kernel
+ * notices when it comes back, and makes it active: what was dropped in error is
+ * kept the next time. What a request for some slices moves, and all there is at
+ * the end of a compaction of the zone, grows old by a step, as it would on
+ * reclaim's lists, which do not turn while memory is plenty: so it is dropped in
+ * the end unless it is used again.
  */
 
 #include <linux/memcontrol.h>
@@ -151,8 +151,7 @@ bool ramslice_folio_goes(struct folio *folio, enum ramslice_cache cache)
 	if (cache == RAMSLICE_CACHE_KEEP || !ramslice_folio_droppable(folio))
 		return false;
 	if (cache == RAMSLICE_CACHE_AUTO &&
-	    (ramslice_folio_active(folio) ||
-	     (folio_test_workingset(folio) && folio_test_referenced(folio))))
+	    (ramslice_folio_active(folio) || folio_test_referenced(folio)))
 		return false;
 	return !ramslice_folio_protected(folio);
 }
