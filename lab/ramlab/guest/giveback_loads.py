@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 
 from ramlab.guest import demo
-from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB
 from ramlab.guest.workload import Failed, Load
 

@@ -21,7 +21,8 @@ def figures(held, used=GIB, **more):
                      "busy_s": 20.0}
                     for s, (phase, gib) in held.items()],
         "phases": PHASES, "read_bytes": 0, "second_burst_s": 2.0, "killed": 0,
-        "swapped_pages": 0, "busy_s": 2.0, "reserve_bytes": 0, "host": {"faults": 500, "system_s": 1.0},
+        "swapped_pages": 0, "busy_s": 2.0, "reserve_bytes": 0,
+        "host": {"faults": 500, "system_s": 1.0},
     } | more
 
 
