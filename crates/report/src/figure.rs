@@ -1,7 +1,7 @@
 //! A figure: drawn, or with what it lacks; and all figures of a report.
 
 use crate::chart::Medium;
-use crate::csv::CsvTable;
+use crate::csv::FigureData;
 use crate::figures::{
     bitmaps, energy, footprint, fullness, giveback, hit_ratio_watermarks, hit_ratios, kept_on,
     latency, net, occupation, operations, prices, repair, residuals, shares, sizes, slices,
@@ -14,7 +14,7 @@ type DrawFunction = Box<dyn Fn(Medium) -> String>;
 /// What a figure shows.
 pub(crate) enum FigureContent {
     /// A drawing and its data.
-    Drawn { draw: DrawFunction, csv: CsvTable },
+    Drawn { draw: DrawFunction, data: Box<dyn FigureData> },
     /// Nothing, because something is missing.
     Missing { what: String, how: String },
 }
@@ -35,10 +35,10 @@ impl ReportFigure {
         id: impl Into<String>,
         title: impl Into<String>,
         caption: impl Into<String>,
-        csv: CsvTable,
+        data: impl FigureData + 'static,
         draw: impl Fn(Medium) -> String + 'static,
     ) -> Self {
-        let content = FigureContent::Drawn { draw: Box::new(draw), csv };
+        let content = FigureContent::Drawn { draw: Box::new(draw), data: Box::new(data) };
         Self { id: id.into(), title: title.into(), caption: caption.into(), content }
     }
 
@@ -53,11 +53,19 @@ impl ReportFigure {
     }
 
     /// Its data; nothing if it is not drawn.
-    pub fn csv(&self) -> Option<&str> {
+    pub fn data(&self) -> Option<&dyn FigureData> {
         match &self.content {
-            FigureContent::Drawn { csv, .. } => Some(csv.text()),
+            FigureContent::Drawn { data, .. } => Some(&**data),
             FigureContent::Missing { .. } => None,
         }
+    }
+
+    /// The same as text.
+    #[cfg(test)]
+    pub(crate) fn csv(&self) -> Option<String> {
+        let mut text = Vec::new();
+        self.data()?.write(&mut text).unwrap();
+        Some(String::from_utf8(text).unwrap())
     }
 
     /// What it lacks, and how to get it; nothing if it is drawn.

@@ -12,6 +12,8 @@ mod chart;
 mod csv;
 mod figure;
 mod figures;
+#[cfg(test)]
+mod memory_tests;
 mod page;
 mod picture;
 pub mod read;
@@ -25,6 +27,7 @@ mod svg;
 mod tests;
 mod time_mean;
 
+pub use csv::FigureData;
 pub use figure::{ReportFigure, figures};
 pub use page::{PageHeader, page};
 pub use picture::{PictureError, PngRenderer};
@@ -34,4 +37,4 @@ pub use report_data::{
     PricedSlice, RecordingData, ReportData, RunBudget, RunEnergy, StatisticsData, ValueRange,
 };
 pub use size_data::{SizeMethod, SizeRamp, SizeRampSample, SizeRun, SizeStudy};
-pub use slice_history::SliceChange;
+pub use slice_history::SliceChanges;

@@ -1,7 +1,9 @@
 //! The page: all figures in one self-contained file.
 
-use base64::Engine as _;
+use std::io::{self, Write};
+
 use base64::engine::general_purpose::STANDARD;
+use base64::write::EncoderWriter;
 
 use crate::chart::Medium;
 use crate::figure::{FigureContent, ReportFigure};
@@ -19,25 +21,21 @@ pub struct PageHeader {
     pub runs: Vec<(String, String)>,
 }
 
-/// One HTML document, in UTF-8.
+/// Writes one HTML document, in UTF-8.
 ///
 /// It has no links to other files: style, script and data are within, and a policy forbids the
 /// browser to load anything.
-pub fn page(head: &PageHeader, figures: &[ReportFigure]) -> String {
+///
+/// # Errors
+/// Those of `out`.
+pub fn page(head: &PageHeader, figures: &[ReportFigure], out: &mut dyn Write) -> io::Result<()> {
     let title = escape(&head.title);
-    // Figures of one kind follow each other: how to read them is said once.
-    let before =
-        [None].into_iter().chain(figures.iter().map(|figure| Some(figure.caption.as_str())));
-    let body: String = figures
-        .iter()
-        .zip(before)
-        .map(|(figure, before)| section(figure, before == Some(&figure.caption)))
-        .collect();
     let row = |(name, about): &(String, String)| {
         ["<tr><td>", &escape(name), "</td><td>", &code(about), "</td></tr>\n"].concat()
     };
     let rows: String = head.runs.iter().map(row).collect();
-    format!(
+    write!(
+        out,
         r#"<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -63,47 +61,61 @@ content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inlin
 {rows}</tbody></table>
 </header>
 <main>
-{body}</main>
-<footer>Made by {made_by}. Colours: orange keeps a slice on, dark blue moves, light blue is dropped,
-dark is off.</footer>
-<script>
-{script}</script>
-</body>
-</html>
 "#,
         light = style::variables(false),
         dark = style::variables(true),
         kinds = style::kinds(),
         page_css = include_str!("page/page.css"),
         figure_css = style::FIGURE,
+    )?;
+    // Figures of one kind follow each other: how to read them is said once.
+    let before =
+        [None].into_iter().chain(figures.iter().map(|figure| Some(figure.caption.as_str())));
+    for (figure, before) in figures.iter().zip(before) {
+        section(figure, before == Some(&figure.caption), out)?;
+    }
+    write!(
+        out,
+        r"</main>
+<footer>Made by {made_by}. Colours: orange keeps a slice on, dark blue moves, light blue is dropped,
+dark is off.</footer>
+<script>
+{script}</script>
+</body>
+</html>
+",
         made_by = escape(&head.made_by),
         script = include_str!("page/page.js"),
     )
 }
 
-fn section(figure: &ReportFigure, has_text: bool) -> String {
+fn section(figure: &ReportFigure, has_text: bool, out: &mut dyn Write) -> io::Result<()> {
     let (id, title) = (escape(&figure.id), escape(&figure.title));
-    match &figure.content {
-        FigureContent::Missing { what, how } => format!(
-            "<figure id=\"{id}\"><figcaption><h2>{title}</h2></figcaption>\n<div \
-             class=\"missing\"><p>Not drawn: {}. To have it, {}.</p></div></figure>\n",
-            escape(what),
-            code(how)
-        ),
-        FigureContent::Drawn { csv, .. } => {
-            let drawing = |look| figure.svg(look).unwrap_or_default();
-            format!(
-                "<figure id=\"{id}\"><figcaption><h2>{title}</h2></figcaption>\n{}\n{}\n<output \
-                 class=\"readout\" aria-live=\"off\"></output><figcaption>{}<p><a \
-                 download=\"{id}.csv\" href=\"data:text/csv;charset=utf-8;base64,{}\">Data of \
-                 this figure (CSV)</a></p></figcaption></figure>\n",
-                drawing(Medium::Wide),
-                drawing(Medium::Narrow),
-                if has_text { String::new() } else { format!("<p>{}</p>", code(&figure.caption)) },
-                STANDARD.encode(csv.text()),
-            )
+    let data = match &figure.content {
+        FigureContent::Missing { what, how } => {
+            return write!(
+                out,
+                "<figure id=\"{id}\"><figcaption><h2>{title}</h2></figcaption>\n<div \
+                 class=\"missing\"><p>Not drawn: {}. To have it, {}.</p></div></figure>\n",
+                escape(what),
+                code(how)
+            );
         }
+        FigureContent::Drawn { data, .. } => data,
+    };
+    writeln!(out, "<figure id=\"{id}\"><figcaption><h2>{title}</h2></figcaption>")?;
+    for look in [Medium::Wide, Medium::Narrow] {
+        writeln!(out, "{}", figure.svg(look).unwrap_or_default())?;
     }
+    write!(
+        out,
+        "<output class=\"readout\" aria-live=\"off\"></output><figcaption>{}<p><a \
+         download=\"{id}.csv\" href=\"data:text/csv;charset=utf-8;base64,",
+        if has_text { String::new() } else { format!("<p>{}</p>", code(&figure.caption)) },
+    )?;
+    let mut encoder = EncoderWriter::new(out, &STANDARD);
+    data.write(&mut encoder)?;
+    encoder.finish()?.write_all(b"\">Data of this figure (CSV)</a></p></figcaption></figure>\n")
 }
 
 /// Text with `commands` set apart.

@@ -8,7 +8,7 @@ use ramslice_types::{Bytes, CacheRatios, CensusTotals, PageComposition, PageCoun
 
 use crate::scale::digits;
 use crate::size_data::SizeStudy;
-use crate::slice_history::SliceChange;
+use crate::slice_history::SliceChanges;
 
 /// Everything that a report is about.
 #[derive(Debug, Clone, Default)]
@@ -129,7 +129,7 @@ pub struct RecordingData {
     /// The machine at each sample, by time.
     pub moments: Vec<MachineMoment>,
     /// What becomes of each slice from one of these moments to the next, by time.
-    pub slice_changes: Vec<SliceChange>,
+    pub slice_changes: SliceChanges,
     /// Every page at some of the samples, by time; mostly none.
     pub censuses: Vec<CensusMoment>,
     /// When slices were being emptied: from, to, in seconds since the first sample.

@@ -6,7 +6,7 @@ use ramslice_types::{Bytes, CensusTotals, PageComposition, PageCounts, PageKind,
 
 use crate::*;
 
-fn moment(at: u32) -> MachineMoment {
+pub(crate) fn moment(at: u32) -> MachineMoment {
     let pages = PageComposition {
         movable: Pages(2048),
         freeable: Pages(1024 * u64::from(at % 3)),
@@ -24,16 +24,8 @@ fn moment(at: u32) -> MachineMoment {
     }
 }
 
-#[test]
-fn figures_share_what_is_recorded_because_a_day_of_it_is_large() {
-    let runs = all();
-    let figures = figures(&runs);
-    let shared = runs.recorded.iter().map(Rc::strong_count).min().unwrap();
-    assert!(shared > 8 && figures.len() > 8, "{shared}");
-}
-
 /// The slices of ten such moments.
-fn slice_changes() -> Vec<SliceChange> {
+fn slice_changes() -> SliceChanges {
     let mut history = crate::slice_history::SliceHistory::default();
     for at in 0..10 {
         let kind = |slice| if slice < at { PageKind::Offline } else { PageKind::Movable };
@@ -82,7 +74,13 @@ fn counted(at: u32) -> CensusMoment {
     }
 }
 
-fn attempt(seconds: f64, slice: u32, freed: bool, migrated: u64, dropped: u64) -> EmptyingAttempt {
+pub(crate) fn attempt(
+    seconds: f64,
+    slice: u32,
+    freed: bool,
+    migrated: u64,
+    dropped: u64,
+) -> EmptyingAttempt {
     EmptyingAttempt { seconds, slice, freed, migrated: Pages(migrated), dropped: Pages(dropped) }
 }
 
@@ -142,7 +140,7 @@ fn energy(name: &str, budget: RunBudget, net: (f64, f64)) -> RunEnergy {
     }
 }
 
-fn all() -> ReportData {
+pub(crate) fn all() -> ReportData {
     let priced = |at: u32| PricedSlice {
         label: "a, b".to_owned(),
         source: if at.is_multiple_of(4) {
@@ -190,10 +188,12 @@ fn html(runs: &ReportData) -> String {
         made_by: "tests".to_owned(),
         runs: Vec::new(),
     };
-    page(&head, &figures(runs))
+    let mut html = Vec::new();
+    page(&head, &figures(runs), &mut html).unwrap();
+    String::from_utf8(html).unwrap()
 }
 
-fn figure<'a>(all: &'a [ReportFigure], id: &str) -> &'a ReportFigure {
+pub(crate) fn figure<'a>(all: &'a [ReportFigure], id: &str) -> &'a ReportFigure {
     all.iter().find(|figure| figure.id == id).unwrap_or_else(|| panic!("no {id}"))
 }
 

@@ -1,7 +1,7 @@
 //! `ramslice-lab report`: figures of runs as one page, as CSV and as pictures.
 
-use std::fs;
-use std::io::Write;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -117,7 +117,7 @@ fn with_status(error: RunError) -> anyhow::Error {
 #[derive(Serialize)]
 struct ReportDocument<'a> {
     output: &'a Path,
-    size_bytes: usize,
+    size_bytes: u64,
     figures: Vec<ListedFigure<'a>>,
     emptying: Vec<EmptyingMeans<'a>>,
 }
@@ -195,8 +195,8 @@ pub(crate) fn run(
     });
     let made_by = format!("ramslice {}", env!("CARGO_PKG_VERSION"));
     let figures = figures(&runs);
-    let html = page(&PageHeader { title, made_by, runs: about }, &figures);
-    fs::write(&args.output, &html).with_context(|| format!("writing {}", args.output.display()))?;
+    let head = PageHeader { title, made_by, runs: about };
+    write_file(&args.output, |out| page(&head, &figures, out))?;
     let listed =
         figures.iter().zip(files(args, &figures)?).map(|(figure, (csv, png))| ListedFigure {
             id: &figure.id,
@@ -210,7 +210,8 @@ pub(crate) fn run(
     let listed: Vec<_> = listed.collect();
     if context.json() {
         let emptying = runs.recorded.iter().map(|run| emptying_means(run)).collect();
-        let (output, size_bytes) = (args.output.as_path(), html.len());
+        let output = args.output.as_path();
+        let size_bytes = fs::metadata(output)?.len();
         write_json(
             out,
             "report",
@@ -228,6 +229,16 @@ pub(crate) fn run(
     Ok(ExitStatus::Ok)
 }
 
+/// Creates a file, with what `write` writes.
+fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    let written = File::create(path).and_then(|file| {
+        let mut out = BufWriter::new(file);
+        write(&mut out)?;
+        out.flush()
+    });
+    written.with_context(|| format!("writing {}", path.display()))
+}
+
 /// Writes the figures' other files; where they are.
 fn files(
     args: &ReportArgs,
@@ -236,23 +247,23 @@ fn files(
     for dir in [&args.csv, &args.png].into_iter().flatten() {
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     }
-    let write = |path: PathBuf, bytes: &[u8]| -> Result<PathBuf> {
-        fs::write(&path, bytes).with_context(|| format!("writing {}", path.display()))?;
-        Ok(path)
-    };
     let renderer = args.png.as_ref().map(|_| PngRenderer::default());
     let mut found = Vec::new();
     for figure in figures {
-        let csv = match (&args.csv, figure.csv()) {
-            (Some(dir), Some(text)) => {
-                Some(write(dir.join(format!("{}.csv", figure.id)), text.as_bytes())?)
+        let csv = match (&args.csv, figure.data()) {
+            (Some(dir), Some(data)) => {
+                let path = dir.join(format!("{}.csv", figure.id));
+                write_file(&path, |out| data.write(out))?;
+                Some(path)
             }
             _ => None,
         };
         let picture = renderer.as_ref().map(|renderer| renderer.png(figure)).transpose()?.flatten();
         let png = match (&args.png, picture) {
             (Some(dir), Some(bytes)) => {
-                Some(write(dir.join(format!("{}.png", figure.id)), &bytes)?)
+                let path = dir.join(format!("{}.png", figure.id));
+                write_file(&path, |out| out.write_all(&bytes))?;
+                Some(path)
             }
             _ => None,
         };

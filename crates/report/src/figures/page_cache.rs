@@ -307,11 +307,13 @@ mod tests {
         let csv = ratios[0].csv().unwrap();
         assert_eq!(csv.lines().nth(3), Some("20.000,30.000,1000,2,10,0.998000,0.990000"));
         let marks = hit_ratio_watermarks(&runs);
-        let lines: Vec<_> = marks[0].csv().unwrap().lines().collect();
+        let csv = marks[0].csv().unwrap();
+        let lines: Vec<_> = csv.lines().collect();
         assert_eq!(lines[1], format!("0.000,{},{},{},", 500 * MIB, 64 * MIB, 128 * MIB));
         assert!(lines[3].starts_with("50.000,") && lines[3].contains("raises"), "{}", lines[3]);
         // The mark in force at the end of the interval, not the next.
-        let against: Vec<_> = marks[1].csv().unwrap().lines().collect();
+        let csv = marks[1].csv().unwrap();
+        let against: Vec<_> = csv.lines().collect();
         assert_eq!(against[3], format!("30.000,{},1000,0.998000,0.990000", 129 * MIB));
     }
 }

@@ -9,7 +9,7 @@ use super::naming::{heading, id};
 use super::time;
 use super::utilisation::ByteUnit;
 use crate::chart::{ChartAxis, ChartPanel, LegendEntry, LegendMark, Medium};
-use crate::csv::CsvTable;
+use crate::csv::{CsvRows, CsvTable};
 use crate::figure::ReportFigure;
 use crate::report_data::{
     EmptyingAttempt, EmptyingTotals, MachineMoment, RecordingData, ReportData,
@@ -107,46 +107,42 @@ fn draw_free(id: &str, title: &str, recorded: &RecordingData, look: Medium) -> S
 }
 
 /// Bytes moved and switched off so far, after each attempt.
-fn sums(recorded: &RecordingData) -> Vec<(f64, Bytes, Bytes)> {
+fn sums(recorded: &RecordingData) -> impl Iterator<Item = (f64, Bytes, Bytes)> + '_ {
     let (mut moved, mut off) = (Bytes::ZERO, Bytes::ZERO);
-    let sum = |one: &EmptyingAttempt| {
+    let sum = move |one: &EmptyingAttempt| {
         moved += one.migrated.bytes(recorded.page_bytes);
         off += if one.freed { recorded.slice_bytes } else { Bytes::ZERO };
         (one.seconds, moved, off)
     };
-    recorded.attempts.iter().map(sum).collect()
+    recorded.attempts.iter().map(sum)
 }
 
 /// Figure 9b: what was moved over time, and what came of it.
 fn moved((id, title): (String, String), recorded: &Rc<RecordingData>) -> ReportFigure {
-    let sums = sums(recorded);
-    let (_, moved, off) = sums.last().copied().unwrap_or_default();
+    let (_, moved, off) = sums(recorded).last().unwrap_or_default();
     let caption = format!(
         "Sums since the beginning; slices that went off, woke and went off again count each time, \
          pages of attempts that failed count as moved. {moved} were moved and {off} switched off."
     );
-    let mut csv = CsvTable::new(&["time_s", "migrated_bytes", "switched_off_bytes"]);
-    for (seconds, moved, off) in &sums {
-        csv.row(&[format!("{seconds:.3}"), moved.0.to_string(), off.0.to_string()]);
-    }
+    let shown = Rc::clone(recorded);
+    let csv = CsvRows::new(&["time_s", "migrated_bytes", "switched_off_bytes"], move |csv| {
+        for (seconds, moved, off) in sums(&shown) {
+            csv.row(&[format!("{seconds:.3}"), moved.0.to_string(), off.0.to_string()])?;
+        }
+        Ok(())
+    });
     let (recorded, name) = (Rc::clone(recorded), title.clone());
     ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
-        draw_moved(&id, &name, &recorded, &sums, look)
+        draw_moved(&id, &name, &recorded, look)
     })
 }
 
-fn draw_moved(
-    id: &str,
-    title: &str,
-    recorded: &RecordingData,
-    sums: &[(f64, Bytes, Bytes)],
-    look: Medium,
-) -> String {
+fn draw_moved(id: &str, title: &str, recorded: &RecordingData, look: Medium) -> String {
     let keys = [
         LegendEntry::new("fit s1", LegendMark::Line, "switched off"),
         LegendEntry::new("fit s3", LegendMark::Line, "moved for that"),
     ];
-    let last = sums.last().copied().unwrap_or_default();
+    let last = sums(recorded).last().unwrap_or_default();
     let unit = ByteUnit::of(last.1.0.max(last.2.0) as f64);
     let value = |bytes: Bytes| bytes.0 as f64 / unit.bytes;
     let end = time::span(recorded).max(last.0);
@@ -157,7 +153,7 @@ fn draw_moved(
     // The last of each column.
     let columns = look.columns() as f64 / end;
     let mut shown = vec![(0.0, Bytes::ZERO, Bytes::ZERO)];
-    for &sum in sums {
+    for sum in sums(recorded) {
         match shown.last_mut() {
             Some(kept) if (kept.0 * columns) as u64 == (sum.0 * columns) as u64 && sum.0 > 0.0 => {
                 *kept = sum;
@@ -188,8 +184,7 @@ fn draw_moved(
 
 /// Figure 9c: of each slice that was emptied, what had to be moved.
 fn share((id, title): (String, String), recorded: &Rc<RecordingData>) -> ReportFigure {
-    let frames = recorded.frames();
-    let mut csv = CsvTable::new(&[
+    let columns = &[
         "time_s",
         "slice_id",
         "freed",
@@ -197,18 +192,23 @@ fn share((id, title): (String, String), recorded: &Rc<RecordingData>) -> ReportF
         "dropped_pages",
         "migrated_ratio",
         "used_ratio",
-    ]);
-    for one in &recorded.attempts {
-        csv.row(&[
-            format!("{:.3}", one.seconds),
-            one.slice.to_string(),
-            one.freed.to_string(),
-            one.migrated.to_string(),
-            one.dropped.to_string(),
-            format!("{:.6}", one.migrated.share_of(frames)),
-            format!("{:.6}", (one.migrated + one.dropped).share_of(frames)),
-        ]);
-    }
+    ];
+    let shown = Rc::clone(recorded);
+    let csv = CsvRows::new(columns, move |csv| {
+        let frames = shown.frames();
+        for one in &shown.attempts {
+            csv.row(&[
+                format!("{:.3}", one.seconds),
+                one.slice.to_string(),
+                one.freed.to_string(),
+                one.migrated.to_string(),
+                one.dropped.to_string(),
+                format!("{:.6}", one.migrated.share_of(frames)),
+                format!("{:.6}", (one.migrated + one.dropped).share_of(frames)),
+            ])?;
+        }
+        Ok(())
+    });
     let caption = caption(&recorded.emptying());
     let (recorded, name) = (Rc::clone(recorded), title.clone());
     ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {

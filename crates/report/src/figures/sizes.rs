@@ -400,7 +400,8 @@ mod tests {
     #[test]
     fn data_are_what_was_read_one_row_for_each_run() {
         let found = figures(vec![study("sort")]);
-        let rows: Vec<&str> = found[0].csv().unwrap().lines().collect();
+        let csv = found[0].csv().unwrap();
+        let rows: Vec<&str> = csv.lines().collect();
         assert_eq!(rows[0], "memory,seed,size_bytes,elapsed_s,s");
         assert_eq!(rows.len(), 1 + study("sort").runs.len());
         assert!(rows.contains(&"held,2,104857600,5,6"), "{rows:?}");

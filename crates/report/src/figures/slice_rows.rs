@@ -1,5 +1,7 @@
 //! Slices by address as the rows of a drawing, and what they are over time as tiles.
 
+use std::collections::BTreeSet;
+
 use crate::chart::{ChartAxis, ChartPanel};
 
 /// Rows that the eye can distinguish.
@@ -22,9 +24,8 @@ pub(super) struct SliceRows {
 impl SliceRows {
     /// Rows for all of `ids`, in any order.
     pub(super) fn of(ids: impl Iterator<Item = u32>) -> Self {
-        let mut ids: Vec<u32> = ids.collect();
-        ids.sort_unstable();
-        ids.dedup();
+        // A slice is named again with each of its changes.
+        let ids: Vec<u32> = ids.collect::<BTreeSet<_>>().into_iter().collect();
         let together = ids.len().div_ceil(ROWS).max(1);
         Self { ids, together }
     }

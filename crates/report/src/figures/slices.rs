@@ -10,7 +10,7 @@ use super::slice_rows::{self, SliceRows, TileGrid};
 use super::time;
 use super::utilisation::{kind_class, kind_word};
 use crate::chart::{ChartPanel, LegendEntry, LegendMark, Medium};
-use crate::csv::CsvTable;
+use crate::csv::{CsvRows, FigureData};
 use crate::figure::ReportFigure;
 use crate::report_data::{RecordingData, ReportData};
 use crate::slice_history::SliceReplay;
@@ -30,7 +30,7 @@ pub(crate) fn slices(runs: &ReportData) -> Vec<ReportFigure> {
                        the colour of what is hardest to get rid of in it: unmovable pages, else \
                        movable ones, else freeable ones; free is a slice that is empty and on.";
         let recorded = Rc::clone(recorded);
-        let (csv, name) = (csv(&recorded), title.clone());
+        let (csv, name) = (csv(Rc::clone(&recorded)), title.clone());
         ReportFigure::drawn(id.clone(), title, caption, csv, move |look| {
             draw_slices(&id, &name, &recorded, look)
         })
@@ -39,31 +39,31 @@ pub(crate) fn slices(runs: &ReportData) -> Vec<ReportFigure> {
 }
 
 /// A row for each change: with thousands of slices, one for each sample would be most of the page.
-fn csv(recorded: &RecordingData) -> CsvTable {
-    let mut csv = CsvTable::new(&["time_s", "slice_id", "kind"]);
-    let mut before: BTreeMap<u32, PageKind> = BTreeMap::new();
-    for change in &recorded.slice_changes {
-        let (Some(kind), Some(moment)) =
-            (change.kind, recorded.moments.get(change.moment as usize))
-        else {
-            continue;
-        };
-        // One that was gone may be back as it was.
-        if before.insert(change.slice, kind) != Some(kind) {
-            csv.row(&[
-                format!("{:.3}", moment.seconds),
-                change.slice.to_string(),
-                kind.name().to_owned(),
-            ]);
+fn csv(recorded: Rc<RecordingData>) -> impl FigureData {
+    CsvRows::new(&["time_s", "slice_id", "kind"], move |csv| {
+        let mut before: BTreeMap<u32, PageKind> = BTreeMap::new();
+        for change in recorded.slice_changes.iter() {
+            let (Some(kind), Some(moment)) = (change.kind, recorded.moments.get(change.moment))
+            else {
+                continue;
+            };
+            // One that was gone may be back as it was.
+            if before.insert(change.slice, kind) != Some(kind) {
+                csv.row(&[
+                    format!("{:.3}", moment.seconds),
+                    change.slice.to_string(),
+                    kind.name().to_owned(),
+                ])?;
+            }
         }
-    }
-    csv
+        Ok(())
+    })
 }
 
 fn draw_slices(id: &str, title: &str, recorded: &RecordingData, look: Medium) -> String {
     let changes = &recorded.slice_changes;
     let rows = SliceRows::of(changes.iter().map(|change| change.slice));
-    let mut replay = SliceReplay::new(changes);
+    let mut replay = SliceReplay::new(changes.iter());
     // Of slices that share a row, the one that is hardest to switch off shows.
     let mut grid: TileGrid<PageKind> = Vec::new();
     for at in time::thinned_places(recorded, look.columns()) {
