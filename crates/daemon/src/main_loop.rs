@@ -77,8 +77,9 @@ struct MainLoop<'a> {
     /// The open backend failed, or the settings ask for another one. It and its guard stay until
     /// another one is open.
     reopen_pending: bool,
-    /// The stock backend that another kind has replaced, while memory is offline that only it can
-    /// wake: the patched kernel does not know of blocks that memory hotplug took offline.
+    /// A backend that another kind has replaced, now or since an earlier run, while it is to wake
+    /// what it took offline: the patched kernel does not know of blocks that memory hotplug took
+    /// offline.
     replaced: Option<OpenedBackend>,
     guard: Option<GuardThread>,
     trigger: Option<PressureTrigger>,
@@ -94,6 +95,8 @@ struct MainLoop<'a> {
     /// An earlier run of this boot ended in mode on, or with slices still to be woken. Whether they
     /// are woken depends on the machine.
     earlier_wake_pending: bool,
+    /// The kinds of backends by which that run may have left slices offline, until each is open.
+    earlier_backends: Vec<String>,
     /// The saved state is in place but could not be read, so it must not be overwritten.
     state_unreadable: bool,
     /// Why no guard watches whether memory runs short, where one should.
@@ -193,11 +196,11 @@ pub fn wake_left_offline(
     let mut daemon =
         MainLoop::new(options, DaemonSettings::defaults(), opener, clock, SignalFlags::install()?);
     let earlier_wake_pending = daemon.earlier_wake_pending;
-    if earlier_wake_pending
-        && daemon.open().is_ok()
-        && daemon.backend.as_ref().is_some_and(|opened| opened.guardable.is_some())
-    {
-        daemon.stop();
+    if earlier_wake_pending && daemon.open().is_ok() {
+        let mut backends = daemon.backend.iter().chain(&daemon.replaced);
+        if backends.any(|opened| opened.guardable.is_some()) {
+            daemon.stop();
+        }
     }
     Ok(())
 }
@@ -241,9 +244,11 @@ impl<'a> MainLoop<'a> {
             // Its times are in the future: policies would wait for them.
             saved.forget_learned(clock.now());
         }
-        let earlier_wake_pending = saved
+        let earlier = saved
             .as_ref()
-            .is_some_and(|saved| saved.boot == options.host.boot && saved.wake_is_pending());
+            .filter(|saved| saved.boot == options.host.boot && saved.wake_is_pending());
+        let earlier_wake_pending = earlier.is_some();
+        let earlier_backends = earlier.map(|saved| saved.backends.clone()).unwrap_or_default();
         let metrics = Arc::new(DaemonMetrics::new());
         let stop = Arc::clone(&signals.stop);
         Self {
@@ -271,6 +276,7 @@ impl<'a> MainLoop<'a> {
             listen_failed: false,
             wake_pending: false,
             earlier_wake_pending,
+            earlier_backends,
             state_unreadable,
             guard_error: None,
             watchdog: Arc::new(SystemdWatchdog::of_environment()),
@@ -441,38 +447,38 @@ impl MainLoop<'_> {
         if self.backend.is_some() && !self.reopen_pending {
             return Ok(());
         }
-        let (stop, watchdog) = (Arc::clone(&self.signals.stop), Arc::clone(&self.watchdog));
-        let goes_on: KeepGoing = Arc::new(move || {
-            watchdog.notify_if_due();
-            !stop.load(Ordering::Relaxed)
-        });
-        let opened = (self.open_backend)(self.engine.settings(), &goes_on)
+        let opened = (self.open_backend)(self.engine.settings(), &self.keep_going())
             .inspect_err(|error| self.metrics.look(Duration::ZERO, Some(error)))?;
+        let kind = opened.kind;
         // The guard of the previous backend stays until this one has its own: a machine that can
         // be opened cannot always be watched.
         let backend = Arc::clone(&opened.backend);
         self.what_if = self.what_if.take().map(|what_if| what_if.around(backend));
-        // Without a guard, this daemon has nothing offline by memory hotplug.
-        let leaves_stock = opened.guardable.is_none() && self.guard.is_some();
-        let wakes = leaves_stock && self.wakes_at_stop();
+        let becomes_stock = opened.guardable.is_some();
         let before = self.backend.replace(opened);
-        if wakes && let Some(before) = before.filter(|before| before.guardable.is_some()) {
+        // Without a guard, this daemon has nothing offline by memory hotplug.
+        let leaves_stock = !becomes_stock
+            && self.guard.is_some()
+            && before.as_ref().is_some_and(|before| before.guardable.is_some());
+        if leaves_stock && self.wakes(true) {
             info!("the stock backend is no longer used: what it took offline is woken");
-            self.replaced = Some(before);
+            self.replaced = before;
             self.wake_pending = false;
         } else if leaves_stock {
             warn!(
                 "the stock backend is no longer used: by stop.slices, what it took offline stays \
                  so, and nothing wakes it when memory runs short"
             );
-        } else if self.backend.as_ref().is_some_and(|opened| opened.guardable.is_some())
-            && self.replaced.take().is_some()
-        {
-            // A stock backend again, which knows what is offline.
+        } else if self.replaced.take_if(|replaced| replaced.kind == kind).is_some() {
+            // The same kind again, which knows what is offline.
             self.wake_pending |= self.engine.settings().mode != DaemonMode::On;
         }
         self.reopen_pending = false;
+        let earlier = std::mem::take(&mut self.earlier_backends);
+        // Older state does not name the backend.
+        let of_this = earlier.is_empty() || earlier.iter().any(|earlier| earlier == kind);
         if std::mem::take(&mut self.earlier_wake_pending)
+            && of_this
             && self.engine.settings().mode != DaemonMode::On
             && self.wakes_at_stop()
         {
@@ -482,8 +488,20 @@ impl MainLoop<'_> {
             );
             self.wake_pending = true;
         }
+        for other in earlier.into_iter().filter(|earlier| earlier != kind) {
+            self.take_over(other);
+        }
         self.guard();
         Ok(())
+    }
+
+    /// What long reads ask whether to go on.
+    fn keep_going(&self) -> KeepGoing {
+        let (stop, watchdog) = (Arc::clone(&self.signals.stop), Arc::clone(&self.watchdog));
+        Arc::new(move || {
+            watchdog.notify_if_due();
+            !stop.load(Ordering::Relaxed)
+        })
     }
 
     /// Starts the guard that a stock kernel needs while the daemon has slices offline, or ends it.
@@ -533,6 +551,8 @@ impl MainLoop<'_> {
     }
 }
 
+#[cfg(test)]
+mod backend_change_tests;
 #[cfg(test)]
 #[path = "main_loop_tests.rs"]
 mod tests;

@@ -15,7 +15,7 @@ use crate::settings::BackendChoice;
 use crate::settings_schema::limits;
 
 /// Time that passes with each look at it.
-struct TickClock(Cell<u64>);
+pub(super) struct TickClock(pub(super) Cell<u64>);
 
 impl PolicyClock for TickClock {
     fn now(&self) -> Duration {
@@ -25,24 +25,54 @@ impl PolicyClock for TickClock {
 }
 
 /// A machine, and where a daemon keeps what it learned.
-struct TestPlace {
-    dir: tempfile::TempDir,
-    fake: FakeMachine,
+pub(super) struct TestPlace {
+    pub(super) dir: tempfile::TempDir,
+    pub(super) fake: FakeMachine,
     /// The machine cannot be opened.
-    shut: Rc<Cell<bool>>,
+    pub(super) shut: Rc<Cell<bool>>,
     opens: Rc<Cell<u32>>,
+    /// The same machine as the patched kernel has it, which [`BackendChoice::Auto`] takes if
+    /// `is_patched`.
+    pub(super) patched: Arc<SimBackend>,
+    pub(super) is_patched: Cell<bool>,
 }
 
 impl TestPlace {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let (shut, opens) = (Rc::default(), Rc::default());
-        Self { dir: tempfile::tempdir().unwrap(), fake: FakeMachine::new(), shut, opens }
+        let config = SimConfig::new(Bytes(2 << 30), Bytes(64 << 20));
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+            fake: FakeMachine::new(),
+            shut,
+            opens,
+            patched: Arc::new(SimBackend::new(config).unwrap()),
+            is_patched: Cell::new(false),
+        }
     }
 
     /// Runs a daemon in this boot; as if it was killed afterwards.
-    fn run(&self, boot: &str, mode: &str, stop: &str, what: impl FnOnce(&mut MainLoop<'_>)) {
+    pub(super) fn run(
+        &self,
+        boot: &str,
+        mode: &str,
+        stop: &str,
+        what: impl FnOnce(&mut MainLoop<'_>),
+    ) {
+        self.run_by("auto", boot, mode, stop, what);
+    }
+
+    /// The same with this backend.
+    pub(super) fn run_by(
+        &self,
+        backend: &str,
+        boot: &str,
+        mode: &str,
+        stop: &str,
+        what: impl FnOnce(&mut MainLoop<'_>),
+    ) {
         let text = format!(
-            "schema_version = 1\nmode = \"{mode}\"\npolicy = \"periodic\"\n[periodic]\n\
+            "schema_version = 1\nbackend = \"{backend}\"\nmode = \"{mode}\"\npolicy = \"periodic\"\n[periodic]\n\
              period_seconds = 30\n\
              [energy]\ngranularity = \"slice\"\ntime_factor = \"1\"\n[stop]\nslices = \"{stop}\"\n\
              [metrics]\nlisten = \"off\"\n"
@@ -63,7 +93,7 @@ impl TestPlace {
     }
 
     /// What a daemon begins with in this boot.
-    fn with(
+    pub(super) fn with(
         &self,
         boot: &str,
         config: &str,
@@ -91,10 +121,10 @@ impl TestPlace {
                 return Err(BackendError::new(BackendErrorKind::Failed, "it cannot be opened"));
             }
             self.opens.set(self.opens.get() + 1);
-            if settings.backend == BackendChoice::Kernel {
-                let sim = SimBackend::new(SimConfig::new(Bytes(2 << 30), Bytes(64 << 20))).unwrap();
+            let auto = settings.backend == BackendChoice::Auto;
+            if settings.backend == BackendChoice::Kernel || auto && self.is_patched.get() {
                 return Ok(OpenedBackend {
-                    backend: Arc::new(sim),
+                    backend: Arc::clone(&self.patched) as Arc<dyn Backend>,
                     kind: "kernel",
                     guardable: None,
                 });
@@ -110,7 +140,7 @@ impl TestPlace {
     }
 
     /// Runs one in mode on until slices are off, and kills it.
-    fn kill(&self, stop: &str) -> Vec<u64> {
+    pub(super) fn kill(&self, stop: &str) -> Vec<u64> {
         self.run("boot", "on", stop, |daemon| {
             daemon.step();
             daemon.step();
@@ -119,10 +149,15 @@ impl TestPlace {
         assert!(!off.is_empty());
         off
     }
+
+    /// Slices that are offline by the patched kernel.
+    pub(super) fn off_by_kernel(&self) -> u32 {
+        self.patched.zones().unwrap().iter().map(|zone| zone.nr_offline).sum()
+    }
 }
 
 /// Looks once.
-fn look(daemon: &mut MainLoop<'_>) {
+pub(super) fn look(daemon: &mut MainLoop<'_>) {
     daemon.step();
 }
 
@@ -222,48 +257,6 @@ fn a_daemon_that_never_saw_the_machine_opens_it_to_wake_what_an_earlier_one_left
         daemon.stop();
     });
     assert!(place.fake.off().is_empty());
-}
-
-/// Reads the settings again, after this line was put before the others.
-fn reload_with(daemon: &mut MainLoop<'_>, line: &str) {
-    let text = fs::read_to_string(&daemon.options.config).unwrap();
-    fs::write(&daemon.options.config, format!("{line}\n{text}")).unwrap();
-    daemon.reload();
-}
-
-#[test]
-fn what_the_stock_backend_took_offline_is_woken_when_the_kernels_replaces_it() {
-    let place = TestPlace::new();
-    place.run("boot", "on", "auto", |daemon| {
-        daemon.step();
-        let off = place.fake.off();
-        assert!(!off.is_empty() && daemon.guard.is_some());
-        place.fake.wakes(off[0], false);
-        reload_with(daemon, "backend = \"kernel\"");
-        daemon.step();
-        assert!(
-            daemon.backend.as_ref().unwrap().guardable.is_none() && daemon.last_error.is_none()
-        );
-        // What does not wake is guarded, and tried again at each step.
-        assert!(daemon.guard.is_some() && place.fake.off() == off[..1]);
-        place.fake.wakes(off[0], true);
-        daemon.step();
-        assert!(daemon.guard.is_none() && place.fake.off().is_empty());
-    });
-}
-
-#[test]
-fn a_daemon_that_stops_right_after_its_backend_changed_wakes_what_the_first_took_offline() {
-    for (stop, stays) in [("auto", false), ("leave", true)] {
-        let place = TestPlace::new();
-        place.run("boot", "on", stop, |daemon| {
-            daemon.step();
-            assert!(!place.fake.off().is_empty());
-            reload_with(daemon, "backend = \"kernel\"");
-            daemon.stop();
-        });
-        assert_eq!(!place.fake.off().is_empty(), stays, "{stop}");
-    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ramslice_backend::{HotplugBackend, PatchedBackend};
 use ramslice_types::{Backend, BackendError};
 
-use crate::engine::STOCK;
+use crate::engine::{KERNEL, STOCK};
 use crate::settings::{BackendChoice, DaemonSettings};
 
 /// A look each second would have the kernel walk all that is online each time: 93 slices of 4 MiB
@@ -18,7 +18,7 @@ const MAX_AGE: Duration = Duration::from_secs(10);
 pub struct OpenedBackend {
     /// The backend.
     pub backend: Arc<dyn Backend>,
-    /// `kernel` or `stock`.
+    /// [`KERNEL`] or [`STOCK`].
     pub kind: &'static str,
     /// The same backend where a guard must wake slices, because the kernel does not.
     pub guardable: Option<Arc<HotplugBackend>>,
@@ -52,7 +52,7 @@ pub fn open_backend(
             guardable: Some(backend),
         })
     };
-    let opened = |backend| OpenedBackend { backend, kind: "kernel", guardable: None };
+    let opened = |backend| OpenedBackend { backend, kind: KERNEL, guardable: None };
     let kernel = || Ok(opened(Arc::new(PatchedBackend::open()?.with_max_age(MAX_AGE))));
     match settings.backend {
         BackendChoice::Kernel => kernel(),

@@ -75,6 +75,10 @@ pub struct PersistedState {
     /// without this field, the mode decides.
     #[serde(rename = "owing", default, skip_serializing_if = "Option::is_none")]
     pub wake_pending: Option<bool>,
+    /// The kinds of backends by which slices may be offline; older files lack it. The main loop
+    /// fills this in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub backends: Vec<String>,
     /// What mode observe would have done. The main loop fills this in.
     #[serde(rename = "shadow")]
     pub what_if: WhatIfMemory,

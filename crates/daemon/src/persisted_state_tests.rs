@@ -31,6 +31,7 @@ fn memory(time: u64) -> PersistedState {
             dropped: Pages(3),
         }],
         wake_pending: None,
+        backends: vec!["kernel".to_owned()],
         what_if: WhatIfMemory::default(),
         ledger_kind: Some(LedgerKind {
             profile: "thesis-parc/parc".to_owned(),

@@ -15,6 +15,8 @@ from ramlab.guest import harness, pinned_memory
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.daemon import DaemonTest, earned
 from ramlab.guest.harness import check_contents
+from ramlab.guest.hotplug_blocks import off as off_blocks
+from ramlab.guest.hotplug_blocks import wake_blocks
 from ramlab.pytest_vm import vm
 
 pytestmark = vm(mem="1G", disk="1G", append="ramslice=16M")
@@ -268,3 +270,34 @@ class Cost(DaemonTest):
         mib = self.daemon.metrics()["ramslice_process_resident_bytes"] / harness.MIB
         print(f"{mib:.1f} MiB ", end="")
         self.assertLess(mib, 20)
+
+
+class OtherBackend(DaemonTest):
+    """After a kill, the settings ask for the other backend, which does not know what is offline."""
+
+    def configure(self, backend):
+        self.daemon.configure(mode="on", policy="periodic", stop="auto")
+        file = self.daemon.folder / "c.toml"
+        file.write_text(f'backend = "{backend}"\n' + file.read_text())
+
+    def restart(self, backend):
+        """Kills the daemon and starts it with this backend; the log of the new one."""
+        self.daemon.end(signal.SIGKILL)
+        before = len(self.daemon.log())
+        self.configure(backend)
+        self.daemon.start()
+        self.daemon.until(lambda: self.daemon.status() and self.daemon.status()["machine"]["ok"])
+        self.assertEqual(self.daemon.status()["machine"]["backend"], backend)
+        return self.daemon.log()[before:]
+
+    def test_blocks_that_memory_hotplug_took_offline_are_woken_by_the_kernels(self):
+        self.addCleanup(wake_blocks)
+        self.configure("stock")
+        self.daemon.start()
+        self.daemon.until_no_more_goes_off()
+        self.assertTrue(off_blocks())
+        log = self.restart("kernel")
+        self.assertRegex(log, "left slices offline by another backend: they are woken")
+        self.assertEqual(off_blocks(), set())
+        # It goes on with slices of its own
+        self.daemon.until(self.off)

@@ -222,6 +222,9 @@ impl DecisionEngine {
                 }
             }
             let same_boot = saved.boot == self.host.boot;
+            // Another kind of backend counts other slices.
+            let is_stock = saved.ledger_kind.as_ref().map(|kind| kind.stock);
+            let same_backend = is_stock == Some(bound.kind.stock);
             let acted = saved.mode == self.settings.mode;
             if acted {
                 (events, dropped) = (remembered.events.clone(), remembered.dropped);
@@ -236,7 +239,7 @@ impl DecisionEngine {
             if !acted {
                 policy.settle();
             } else if same_boot {
-                baseline = remembered.baseline;
+                baseline = remembered.baseline.filter(|_| same_backend);
             } else {
                 // A reboot wakes everything.
                 woken_by_restart = remembered.baseline.map_or(0, |left| left.off);
@@ -365,6 +368,7 @@ impl DecisionEngine {
                 })
                 .collect(),
             wake_pending: None,
+            backends: Vec::new(),
             what_if: WhatIfMemory::default(),
             ledger_kind: Some(bound.kind.clone()),
             earned: bound.ledgers.earned.tally(),

@@ -43,6 +43,8 @@ const STOCK_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The kind of backend that switches slices by memory hotplug.
 pub(crate) const STOCK: &str = "stock";
+/// The kind of backend of the patched kernel.
+pub(crate) const KERNEL: &str = "kernel";
 
 /// What the engine keeps for a zone.
 #[derive(Debug)]

@@ -10,12 +10,13 @@ use ramslice_types::Backend;
 use tracing::{debug, error, info, warn};
 
 use super::{BEYOND_DEADLINE, MainLoop, WAKE_AGAIN, WAKE_AT_RELOAD, WAKE_AT_STOP};
+use crate::engine::STOCK;
 use crate::metrics_server::MetricsServer;
 use crate::mode::DaemonMode;
 use crate::persisted_state::{self, PersistedState};
 use crate::pressure_trigger::PressureTrigger;
 use crate::price_watch::{self, PriceOffer};
-use crate::settings::{DaemonSettings, OnStop};
+use crate::settings::{BackendChoice, DaemonSettings, OnStop};
 use crate::settings_warnings::memory_of_machine;
 use crate::status::{self, DaemonStatus};
 use crate::systemd;
@@ -141,11 +142,59 @@ impl MainLoop<'_> {
     }
 
     pub(super) fn wakes_at_stop(&self) -> bool {
-        let stock = self.backend.as_ref().is_some_and(|opened| opened.guardable.is_some());
+        self.wakes(self.backend.as_ref().is_some_and(|opened| opened.guardable.is_some()))
+    }
+
+    /// Whether slices are woken that are offline by a backend of this kind, once it acts no longer.
+    pub(super) fn wakes(&self, is_stock: bool) -> bool {
         match self.engine.settings().on_stop {
             OnStop::Leave => false,
             OnStop::Wake => true,
-            OnStop::Auto => stock,
+            OnStop::Auto => is_stock,
+        }
+    }
+
+    /// Takes over what an earlier run of this boot left offline by another kind of backend than the
+    /// open one, which does not know of it.
+    pub(super) fn take_over(&mut self, kind: String) {
+        let backend = if kind == STOCK { BackendChoice::Stock } else { BackendChoice::Kernel };
+        let settings = DaemonSettings { backend, ..self.engine.settings().clone() };
+        let found = (self.open_backend)(&settings, &self.keep_going()).and_then(|opened| {
+            let zones = opened.backend.zones()?;
+            Ok((opened, zones.iter().map(|zone| zone.nr_offline).sum::<u32>()))
+        });
+        match found {
+            Ok((_, 0)) => {}
+            Ok((opened, slices)) if self.wakes(opened.guardable.is_some()) => {
+                info!(
+                    backend = kind,
+                    slices, "an earlier run left slices offline by another backend: they are woken"
+                );
+                self.replaced = Some(opened);
+            }
+            Ok((opened, slices)) if opened.guardable.is_some() => {
+                warn!(
+                    slices,
+                    "an earlier run left slices offline by the stock backend: by stop.slices, \
+                     they stay so, and nothing wakes them when memory runs short"
+                );
+            }
+            Ok((_, slices)) => {
+                info!(
+                    slices,
+                    "an earlier run left slices offline by the patched kernel: they stay so until \
+                     it wakes them because memory is wanted"
+                );
+            }
+            Err(error) => {
+                warn!(
+                    backend = kind,
+                    %error,
+                    "an earlier run may have left slices offline by another backend, which cannot \
+                     be read: the next start tries again"
+                );
+                self.earlier_backends.push(kind);
+            }
         }
     }
 
@@ -166,16 +215,16 @@ impl MainLoop<'_> {
         }
     }
 
-    /// Wakes what the stock backend took offline that another kind has replaced. Until all of it is
-    /// online, each step tries again and a guard watches over the rest.
+    /// Wakes what a backend took offline that another kind has replaced. Until all of it is online,
+    /// each step tries again, and a guard watches over blocks of a stock backend.
     pub(super) fn wake_replaced(&mut self, within: Duration) {
         let Some(before) = self.replaced.take() else { return };
         if self.wake_all_of(&*before.backend, within) {
             return;
         }
         warn!(
-            "not all memory blocks could be woken that the stock backend took offline; each step \
-             tries again"
+            backend = before.kind,
+            "not all slices could be woken that another backend took offline; each step tries again"
         );
         self.replaced = Some(before);
         self.guard();
@@ -206,6 +255,7 @@ impl MainLoop<'_> {
                 self.wake_pending
                     || self.replaced.is_some()
                     || self.earlier_wake_pending
+                    || !self.earlier_backends.is_empty()
                     || self.engine.settings().mode == DaemonMode::On,
             );
         }
@@ -215,7 +265,11 @@ impl MainLoop<'_> {
     /// its settings say so.
     pub(super) fn save(&mut self, wake_pending: bool) {
         let Some(memory) = self.engine.persisted_state() else { return };
-        let mut memory = PersistedState { wake_pending: Some(wake_pending), ..memory };
+        let acts = self.wake_pending || self.engine.settings().mode == DaemonMode::On;
+        let open = self.backend.as_ref().filter(|_| acts).into_iter().chain(&self.replaced);
+        let mut backends = self.earlier_backends.clone();
+        backends.extend(open.map(|opened| opened.kind.to_owned()));
+        let mut memory = PersistedState { wake_pending: Some(wake_pending), backends, ..memory };
         if let Some(what_if) = &self.what_if {
             memory.what_if = what_if.memory();
         }
@@ -281,7 +335,7 @@ impl MainLoop<'_> {
         // Removes its kdamonds.
         self.cold = None;
         let is_left = if wakes { self.wake_pending } else { self.earlier_wake_pending || on };
-        self.save(is_left || self.replaced.is_some());
+        self.save(is_left || self.replaced.is_some() || !self.earlier_backends.is_empty());
         // A reader would take it for current.
         let _ = fs::remove_file(self.options.runtime_dir.join(status::FILE));
         if let Some(given_back) = self.engine.given_back() {
