@@ -191,12 +191,23 @@ class Cache(harness.RamsliceTest):
             self.assert_about(twice, before[1])
             self.assert_about(before[0] - unused, dropped)
 
-    def test_auto_keeps_for_a_step_what_was_read_once(self):
+    def test_a_compaction_keeps_for_once_what_was_read_since_the_last(self):
+        def compact():
+            self.device.request("compact", flags=dev.AUTO_CACHE | dev.IGNORE_BACKOFF)
+            self.device.request("online_all")
+            return self.unused.cached()
+
+        self.unused.read()
+        cached = self.unused.cached()
+        self.assertGreater(compact(), cached * 3 // 4)
+        self.assertLess(compact(), cached // 4)
+
+    def test_a_request_for_a_slice_drops_what_was_read_once(self):
         number, pages = self.slice_of(self.unused)
         self.unused.read()
         dropped, moved = self.empty_of(number, dev.AUTO_CACHE)
-        self.assert_about(moved, sum(pages))
-        self.assert_about(dropped, 0)
+        self.assert_about(dropped, pages[0])
+        self.assert_about(moved, pages[1])
 
     def test_auto_keeps_pages_that_were_read_again(self):
         number, pages = self.slice_of(self.unused)

@@ -123,9 +123,9 @@ static __always_inline void ramslice_below_high(struct zone *zone, gfp_t gfp,
 }
 
 /*
- * Pages of a file are about to be read ahead, which is not worth waking memory:
- * page cache makes room for them, early enough to leave the awake reserve to
- * others. May sleep if @gfp allows it.
+ * Pages of a file are about to be read ahead, which is not worth waking memory
+ * unless the power driver says so: page cache makes room for them, early enough
+ * to leave the awake reserve to others. May sleep if @gfp allows it.
  */
 static __always_inline void ramslice_readahead(struct address_space *mapping,
 					       pgoff_t index,

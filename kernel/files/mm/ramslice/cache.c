@@ -5,13 +5,15 @@
  *
  * What memory.min and memory.low protect is kept, as reclaim would.
  *
- * Used lately is what reclaim calls active, and what was read since it last grew
- * old by a step. Cache that AUTO drops leaves a shadow behind, so that the kernel
- * notices when it comes back, and makes it active: what was dropped in error is
- * kept the next time. What a request for some slices moves, and all there is at
- * the end of a compaction of the zone, grows old by a step, as it would on
- * reclaim's lists, which do not turn while memory is plenty: so it is dropped in
- * the end unless it is used again.
+ * Used lately is what reclaim calls active, and what was part of the working
+ * set before and has been read since. Cache that AUTO drops leaves a shadow
+ * behind, so that the kernel notices when it comes back, and makes it active:
+ * what was dropped in error is kept the next time. What a request for some slices
+ * moves grows old by a step, as it would on reclaim's lists, which do not turn
+ * while memory is plenty: so it is dropped in the end unless it is used again.
+ *
+ * With AGED, a compaction of the zone, all of its cache grows old at the end, and
+ * what was read at all since the last one was used lately: it stays for one more.
  */
 
 #include <linux/memcontrol.h>
@@ -33,7 +35,7 @@ void ramslice_cache_prices(struct ramslice_prices *prices,
 {
 	if (cache == RAMSLICE_CACHE_KEEP)
 		prices->drop_page = prices->migrate_page;
-	else if (cache == RAMSLICE_CACHE_AUTO)
+	else if (cache != RAMSLICE_CACHE_DROP)
 		prices->drop_page = min(prices->drop_page,
 					prices->migrate_page);
 }
@@ -150,8 +152,10 @@ bool ramslice_folio_goes(struct folio *folio, enum ramslice_cache cache)
 {
 	if (cache == RAMSLICE_CACHE_KEEP || !ramslice_folio_droppable(folio))
 		return false;
-	if (cache == RAMSLICE_CACHE_AUTO &&
-	    (ramslice_folio_active(folio) || folio_test_referenced(folio)))
+	if (cache != RAMSLICE_CACHE_DROP &&
+	    (ramslice_folio_active(folio) ||
+	     (folio_test_referenced(folio) &&
+	      (cache == RAMSLICE_CACHE_AGED || folio_test_workingset(folio)))))
 		return false;
 	return !ramslice_folio_protected(folio);
 }
@@ -170,9 +174,9 @@ bool ramslice_drop_folio(struct folio *folio, enum ramslice_cache cache)
 	if (!ramslice_folio_goes(folio, cache) || !folio_trylock(folio))
 		return false;
 	if (ramslice_folio_goes(folio, cache))
-		dropped = cache == RAMSLICE_CACHE_AUTO ?
-			  ramslice_evict_folio(folio) :
-			  mapping_evict_folio(folio_mapping(folio), folio);
+		dropped = cache == RAMSLICE_CACHE_DROP ?
+			  mapping_evict_folio(folio_mapping(folio), folio) :
+			  ramslice_evict_folio(folio);
 	folio_unlock(folio);
 	return dropped;
 }

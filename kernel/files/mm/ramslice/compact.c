@@ -190,7 +190,7 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 			 RAMSLICE_REASON_UNMOVABLE : missed;
 
 	ramslice_run_end(&run);
-	if (ramslice_ages_zone(params))
+	if (params->cache == RAMSLICE_CACHE_AGED && !params->dry_run)
 		ramslice_age_cache(&reserve, params);
 	ramslice_explain_rest(&reserve, params);
 	ramslice_reserve_free(&reserve);

@@ -5,9 +5,9 @@
  * Called from get_page_from_freelist(), with any lock held that permits an
  * allocation, and from reclaim. An allocation that fails a watermark gets a
  * chunk at once; between the high and the low watermark a thread wakes memory
- * ahead of need. What is no demand recycles clean page cache (reading ahead) or
- * goes without. Huge pages that are merely welcome take what can be woken at
- * once, and never wait.
+ * ahead of need. What is no demand recycles clean page cache (reading ahead,
+ * beyond what the power driver would have stay) or goes without. Huge pages that
+ * are merely welcome take what can be woken at once, and never wait.
  *
  * There is one measure of "enough", for allocations, the thread and kswapd alike:
  * the zone's own watermark check at the awake reserve, for the largest order
@@ -16,6 +16,8 @@
  */
 
 #include <linux/kthread.h>
+#include <linux/mm.h>
+#include <linux/mm_inline.h>
 #include <linux/pagemap.h>
 #include <linux/psi.h>
 #include <linux/sched/clock.h>
@@ -357,8 +359,8 @@ bool ramslice_could_free(struct zone *zone, unsigned long nr_pages)
 }
 
 /*
- * Reading ahead does not wake memory: it recycles clean page cache, unless the
- * power driver would rather have that much stay. It starts
+ * Reading ahead does not wake memory: it recycles clean page cache, where there is
+ * more than the power driver would rather have stay. It starts
  * at a level above the one that the wake thread fills to, so that what the
  * thread woke for others is not eaten by a stream, and does so once for all pages
  * that are read in one go. A page that left a shadow was in the cache before and
@@ -386,9 +388,13 @@ void __ramslice_readahead(struct address_space *mapping, pgoff_t index,
 		return;
 	rz = ramslice_zone_of(zone);
 	if (!rz || time_before(jiffies, READ_ONCE(rz->recycle_at)) ||
-	    xa_is_value(xa_load(&mapping->i_pages, index)) ||
-	    zone_page_state(zone, NR_ZONE_INACTIVE_FILE) <
-	    zone_managed_pages(zone) / 100 * ramslice_power_cache_percent())
+	    xa_is_value(xa_load(&mapping->i_pages, index)))
+		return;
+	nr = zone_page_state(zone, NR_ZONE_INACTIVE_FILE);
+	/* Where there are but two generations, both count as active */
+	if (lru_gen_enabled())
+		nr += zone_page_state(zone, NR_ZONE_ACTIVE_FILE);
+	if (nr < zone_managed_pages(zone) / 100 * ramslice_power_cache_percent())
 		return;
 
 	nr = ramslice_recycle_cache(zone->zone_pgdat, gfp, zone_idx(zone),

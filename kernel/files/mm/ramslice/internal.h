@@ -408,6 +408,7 @@ enum ramslice_cache {
 	RAMSLICE_CACHE_DROP,	/* dropped */
 	RAMSLICE_CACHE_KEEP,	/* moved, and left where it is in destinations */
 	RAMSLICE_CACHE_AUTO,	/* what was used lately kept, the rest dropped */
+	RAMSLICE_CACHE_AGED,	/* the same, and all of the zone ages at the end */
 };
 
 void ramslice_cache_prices(struct ramslice_prices *prices,

@@ -219,8 +219,7 @@ static int ramslice_clear_pass(struct ramslice_run *run, u32 id)
 				/* With the reference */
 				goto batch;
 			} else if (isolate_folio_to_list(folio, &list)) {
-				if (run->target.cache == RAMSLICE_CACHE_AUTO &&
-				    !ramslice_ages_zone(run->params))
+				if (run->target.cache == RAMSLICE_CACHE_AUTO)
 					ramslice_age_folio(folio);
 				nr_pages += nr;
 				nr_folios++;

@@ -32,12 +32,17 @@ static unsigned long ramslice_busy;
 /* Tasks that wait for it to end: for hotplug, sleep, and buffers. */
 atomic_t ramslice_nr_interrupting;
 
-static enum ramslice_cache ramslice_cache_of(u32 flags)
+static enum ramslice_cache
+ramslice_cache_of(const struct ramslice_request *req)
 {
-	if (flags & RAMSLICE_REQ_KEEP_CACHE)
+	if (req->flags & RAMSLICE_REQ_KEEP_CACHE)
 		return RAMSLICE_CACHE_KEEP;
-	return flags & RAMSLICE_REQ_AUTO_CACHE ? RAMSLICE_CACHE_AUTO :
-						 RAMSLICE_CACHE_DROP;
+	if (!(req->flags & RAMSLICE_REQ_AUTO_CACHE))
+		return RAMSLICE_CACHE_DROP;
+	/* A request for a few slices is not to cost a walk of the zone */
+	return req->op == RAMSLICE_OP_COMPACT &&
+	       req->max_slices == RAMSLICE_ALL_SLICES ?
+	       RAMSLICE_CACHE_AGED : RAMSLICE_CACHE_AUTO;
 }
 
 /**
@@ -61,7 +66,7 @@ void ramslice_decode_request(const struct ramslice_request *req,
 		/* 0 would mean none to those who wait */
 		.deadline = jiffies + msecs_to_jiffies(ms) ?: 1,
 		.end_ns = local_clock() + (u64)ms * NSEC_PER_MSEC,
-		.cache = ramslice_cache_of(req->flags),
+		.cache = ramslice_cache_of(req),
 		.per_slice = req->flags & RAMSLICE_REQ_PER_SLICE,
 		.ignore_backoff = req->flags & RAMSLICE_REQ_IGNORE_BACKOFF,
 		.dry_run = dry_run,

@@ -135,17 +135,6 @@ struct ramslice_params {
 	bool stays_on;
 };
 
-/*
- * Does all cache of the zone grow old at the end, and not what moves as it does?
- * A request for a few slices is not to cost a walk of the zone.
- */
-static inline bool ramslice_ages_zone(const struct ramslice_params *params)
-{
-	return params->op == RAMSLICE_OP_COMPACT && !params->dry_run &&
-	       params->max_slices == RAMSLICE_ALL_SLICES &&
-	       params->cache == RAMSLICE_CACHE_AUTO;
-}
-
 /**
  * struct ramslice_outcome - what became of a request
  * @status: 0 or a positive errno

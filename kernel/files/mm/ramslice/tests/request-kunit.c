@@ -42,6 +42,13 @@ static void ramslice_fields_keep_their_values(struct kunit *test)
 
 static void ramslice_flags_name_the_choice_of_cache(struct kunit *test)
 {
+	struct ramslice_request req = {
+		.op = RAMSLICE_OP_COMPACT,
+		.flags = RAMSLICE_REQ_AUTO_CACHE,
+		.max_slices = RAMSLICE_ALL_SLICES,
+	};
+	struct ramslice_params params;
+
 	KUNIT_EXPECT_EQ(test, ramslice_decoded(RAMSLICE_REQ_DRY_RUN).cache,
 			RAMSLICE_CACHE_DROP);
 	KUNIT_EXPECT_EQ(test, ramslice_decoded(RAMSLICE_REQ_KEEP_CACHE).cache,
@@ -49,6 +56,8 @@ static void ramslice_flags_name_the_choice_of_cache(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, ramslice_decoded(RAMSLICE_REQ_AUTO_CACHE |
 					       RAMSLICE_REQ_PER_SLICE).cache,
 			RAMSLICE_CACHE_AUTO);
+	ramslice_decode_request(&req, &params);
+	KUNIT_EXPECT_EQ(test, params.cache, RAMSLICE_CACHE_AGED);
 }
 
 static void ramslice_each_flag_is_its_own(struct kunit *test)
