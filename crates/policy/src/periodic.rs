@@ -21,6 +21,9 @@ pub struct PeriodicPolicy {
     config: PeriodicConfig,
     /// When it may act again.
     due: Option<Duration>,
+    /// Since when a compaction that is due waits.
+    #[serde(default)]
+    held: Option<Duration>,
     #[serde(default)]
     looks: RecentLooks,
 }
@@ -28,14 +31,16 @@ pub struct PeriodicPolicy {
 impl PeriodicPolicy {
     /// With these settings.
     pub fn new(config: PeriodicConfig) -> Self {
-        Self { config, due: None, looks: RecentLooks::default() }
+        Self { config, due: None, held: None, looks: RecentLooks::default() }
     }
 
     /// Why a compaction that is due waits, if it does. The first one has not been due for any time:
     /// it waits for nothing.
-    fn waits(&self, seen: &Observation<'_>, taken: Pages) -> Option<PolicyDecision> {
+    fn waits(&mut self, seen: &Observation<'_>, taken: Pages) -> Option<PolicyDecision> {
         let config = &self.config;
-        let waited = seen.time.saturating_sub(self.due?);
+        self.due?;
+        // Not since it was due: meanwhile the machine may have been suspended.
+        let waited = seen.time.saturating_sub(*self.held.get_or_insert(seen.time));
         let growing = taken > much(&seen.totals);
         if config.wait_while_growing && growing && waited < config.period() {
             return Some(PolicyDecision::rest(DecisionReason::Growing { pages: taken }));
@@ -69,6 +74,7 @@ impl Policy for PeriodicPolicy {
             );
         }
         self.due = Some(seen.time + self.config.period());
+        self.held = None;
         let (slices, budget) = (self.config.max_slices, self.config.budget.into());
         let request = match budget {
             // The thesis' baseline: slices that are empty by themselves go offline, whatever that

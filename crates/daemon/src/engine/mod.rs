@@ -394,7 +394,10 @@ impl DecisionEngine {
 
     /// Counts how long the processors have worked since the last step.
     fn count_work(&mut self) {
-        let now = self.host.processors.as_deref().and_then(host_files::processors_worked);
+        // For the one policy that asks: the kernel adds up much for that file.
+        let wanted = self.settings.policy.periodic.wait_while_busy_seconds.is_some();
+        let path = self.host.processors.as_deref().filter(|_| wanted);
+        let now = path.and_then(host_files::processors_worked);
         let before = std::mem::replace(&mut self.worked, now);
         let (Some((busy, all)), Some((busy_before, all_before))) = (now, before) else { return };
         let event = PolicyEvent::Worked {
