@@ -39,17 +39,21 @@ NAME_SECONDS = 3
 WORK = f"ramlab.guest.{giveback.SCRIPT.removesuffix('.py')}"
 
 
-def guest(arm, daemon):
+def command(arm, folder, programs):
+    """What runs the work in a guest; ramsliced and ramslice."""
+    boot = giveback.boot(arm, *programs)
+    words = [RAMLAB, "vm", "--quiet", "--kernel", boot.flavour, "--timeout", 1200, *boot.words,
+             "--rw", folder, "--", *boot.environment, "python3", "-u", "-m", WORK,
+             folder / machines.RESULT, *boot.parts]
+    return [str(word).replace("{folder}", str(folder)) for word in words]
+
+
+def guest(arm, programs):
     """Runs the work in a guest; its figures."""
     folder = FOLDER / arm
     folder.mkdir(parents=True, exist_ok=True)
     memory, result = folder / machines.MEMORY, folder / machines.RESULT
-    boot = giveback.boot(arm, daemon)
-    parts = [str(part).replace("{folder}", str(folder)) for part in boot.parts]
-    line = [RAMLAB, "vm", "--quiet", "--kernel", boot.flavour, "--timeout", 1200,
-            *giveback.words(arm, memory), "--rw", folder, "--", *boot.environment,
-            "python3", "-u", "-m", WORK, result, *parts]
-    with subprocess.Popen([str(word) for word in line], cwd=ROOT, text=True,
+    with subprocess.Popen(command(arm, folder, programs), cwd=ROOT, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as machine:
         for said in machine.stdout:
             print(f"{NAMES[arm]:<20} {said.rstrip()}", flush=True)
@@ -122,16 +126,18 @@ def main():
         if subprocess.run([RAMLAB, "kernel", flavour]).returncode:
             die(f"no {flavour} kernel")
         image(flavour)
-    daemon = os.environ.get("RAMSLICE_DAEMON") or built("ramsliced")
+    programs = [os.environ.get(name) or built(program) for name, program in
+                (("RAMSLICE_DAEMON", "ramsliced"), ("RAMSLICE_PROGRAM", "ramslice"))]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        running = {arm: pool.submit(guest, arm, daemon) for arm in NAMES}
+        running = {arm: pool.submit(guest, arm, programs) for arm in NAMES}
         figures = {arm: future.result() for arm, future in running.items()}
     (FOLDER / "result.json").write_text(json.dumps(figures, indent=1) + "\n")
     picture(figures, FOLDER / "held.png")
     table(figures)
     print(f"\n  {FOLDER.relative_to(ROOT)}/held.png: memory over time; result.json: these figures")
     print(f"  {(time.monotonic() - began) / 60:.1f} minutes")
-    ours, usual = (giveback.held_over_used(figures[arm])
+    used = giveback.used_when_settled(figures[giveback.USUAL])
+    ours, usual = (giveback.held_over_used(figures[arm], used)
                    for arm in (giveback.OURS, giveback.USUAL))
     lost = sum(one["killed"] + one["swapped_pages"] for one in figures.values())
     return 0 if ours < usual and not lost else 1

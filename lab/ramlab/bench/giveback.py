@@ -34,6 +34,7 @@ BASE, MORE = "512M", "1536M"
 BALLOON = "-device virtio-balloon-pci,free-page-reporting=on"
 FILE = "/usr/src/linux-source-6.12.tar.xz"
 GIB = 1 << 30
+LOST = "pages swapped out, processes killed, allocations that failed"
 SOURCES = ("packaging/examples/giveback.toml", "lab/ramlab/guest/giveback_loads.py",
            "lab/ramlab/guest/demo.py")
 
@@ -101,12 +102,17 @@ def settled(samples):
     return idle[len(idle) * 2 // 3:]
 
 
-def held_over_used(figures):
+def used_when_settled(figures):
+    """What the guest uses once it has been idle for a while, in bytes."""
+    return statistics.fmean(row["used_bytes"] for row in settled(figures["samples"]))
+
+
+def held_over_used(figures, used_bytes):
     """What the host holds over what the guest uses, once the guest has been idle for a while;
     without what the guest keeps awake for a sudden need.
     """
-    return statistics.fmean((row["held_bytes"] - figures["reserve_bytes"]) / row["used_bytes"]
-                            for row in settled(figures["samples"]))
+    held = statistics.fmean(row["held_bytes"] for row in settled(figures["samples"]))
+    return (held - figures["reserve_bytes"]) / used_bytes
 
 
 def give_back_seconds(figures):
@@ -124,6 +130,19 @@ def give_back_seconds(figures):
     enough = before + (most - before) // 10
     found = next((row["s"] for row in after if row["held_bytes"] <= enough), None)
     return None if found is None else found - after[0]["s"]
+
+
+def share_while_giving_back(figures):
+    """The processor's share until what the second burst had is back, whatever it does."""
+    after = phase(figures["samples"], "idle again")
+    end = after[0]["s"] + give_back_seconds(figures)
+    last = next(row for row in after if row["s"] >= end)
+    return (last["busy_s"] - after[0]["busy_s"]) / (last["s"] - after[0]["s"])
+
+
+def lost_by(figures):
+    """What must not happen."""
+    return figures["killed"] + figures["swapped_pages"] + figures["failed_allocations"]
 
 
 def work(args):
@@ -164,8 +183,7 @@ def judged_stock(found):
             [value / usual for value in minutes[STOCK]],
             beside={f"{what}-{arm}": value for what, values in
                     (("reread-gib", reread), ("work-s", work)) for arm, value in values.items()}),
-        stats.mean_entry("stock-lost", "pages swapped out and processes killed",
-                         [sum(one["killed"] + one["swapped_pages"] for one in found[STOCK])]),
+        stats.mean_entry("stock-lost", LOST, [sum(map(lost_by, found[STOCK]))]),
     ]
 
 
@@ -174,14 +192,16 @@ def judged(found):
     def by_arm(value):
         return {arm: [value(one) for one in boots] for arm, boots in found.items()}
 
-    held = by_arm(held_over_used)
-    minutes = by_arm(lambda one: gib_minutes(one["samples"], "held_bytes"))
     # What the work uses is that of the arm in which nothing goes back: the same for all
+    used_bytes = statistics.fmean(map(used_when_settled, found[NOTHING]))
+    held = by_arm(lambda one: held_over_used(one, used_bytes))
+    minutes = by_arm(lambda one: gib_minutes(one["samples"], "held_bytes"))
     used = statistics.fmean(gib_minutes(one["samples"], "used_bytes") for one in found[NOTHING])
     reread = by_arm(lambda one: one["read_bytes"] / GIB)
     bursts = by_arm(lambda one: one["second_burst_s"])
     back = by_arm(give_back_seconds)
-    lost = sum(one["killed"] + one["swapped_pages"] for one in found[OURS])
+    stalls = by_arm(lambda one: one["stalled_ms"])
+    lost = sum(map(lost_by, found[OURS]))
 
     def entry(name, unit, values, over=1):
         """The mean of ours, with those of the other arms beside it; all over the same number."""
@@ -200,10 +220,13 @@ def judged(found):
         entry("reread", "GiB read from the disk: what was written before", reread),
         entry("burst", "seconds until a burst has its memory, over without give-back", bursts,
               statistics.fmean(bursts[NOTHING])),
-        stats.mean_entry("lost", "pages swapped out and processes killed", [lost]),
+        entry("stalls", "ms in which some task waited for memory", stalls),
+        stats.mean_entry("lost", LOST, [lost]),
     ]
     if None not in back[OURS]:
         new.append(entry("seconds-to-give-back", "seconds until 450 of 500 MiB are back", back))
+        shares = [share_while_giving_back(one) for one in found[OURS]]
+        new.append(stats.mean_entry("giving-back-cpu", "share of a CPU meanwhile", shares))
     return new
 
 
@@ -226,22 +249,22 @@ def instructions(found, prefix=""):
     work = over_nothing(work_s)
     all_of_it = over_nothing(lambda one: one["busy_s"])
     faults = over_nothing(lambda one: one["host"]["faults"])
+    system = over_nothing(lambda one: one["host"]["system_s"])
     nothing = statistics.fmean(map(work_s, found[NOTHING]))
     return stats.mean_entry(
         f"{prefix}instructions", "the work's instructions over those without give-back",
         [work_s(one) / nothing for one in found[OURS]],
         beside={arm: share for arm, share in work.items() if arm != OURS}
         | {f"with-idle-{arm}": share for arm, share in all_of_it.items()}
-        | {f"host-faults-{arm}": share for arm, share in faults.items()})
+        | {f"host-faults-{arm}": share for arm, share in faults.items()}
+        | {f"host-system-{arm}": share for arm, share in system.items()})
 
 
 def judged_other(load, found):
     """Entries of another load from what boots left, {arm: [figures]}."""
     minutes = {arm: [gib_minutes(one["samples"], "held_bytes") for one in boots]
                for arm, boots in found.items()}
-    lost = {arm: sum(one["killed"] + one["swapped_pages"] for one in boots)
-            for arm, boots in found.items()}
-
+    lost = {arm: sum(map(lost_by, boots)) for arm, boots in found.items()}
     usual = statistics.fmean(minutes[USUAL])
     return [
         stats.mean_entry(
@@ -250,7 +273,7 @@ def judged_other(load, found):
             beside={arm: statistics.fmean(minutes[arm]) / usual for arm in minutes
                     if arm != OURS}),
         instructions(found, f"{load}-"),
-        stats.mean_entry(f"{load}-lost", "pages swapped out and processes killed", [lost[OURS]],
+        stats.mean_entry(f"{load}-lost", LOST, [lost[OURS]],
                          beside={arm: number for arm, number in lost.items() if arm != OURS}),
     ]
 

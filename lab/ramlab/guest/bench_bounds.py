@@ -183,13 +183,8 @@ def requests_of(tracer, device, mib):
 # --- requests that are bounded ---
 
 
-def in_cpu_lists():
-    """Free pages that the lists of CPUs hold."""
-    return sum(map(int, re.findall(r"^ +count: +(\d+)$", dev.read("/proc/zoneinfo"), re.M)))
-
-
 def request(device, **fields):
-    held = in_cpu_lists()
+    held = harness.per_cpu_pages()
     done = device.request("compact", wait_busy=10, **fields)
     return {"ns": done.elapsed_ns, "done": done.nr_done, "reason": done.why(),
             "in_cpu_lists": held}

@@ -35,7 +35,7 @@ from ramlab.common import ROOT
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.daemon import Daemon
 from ramlab.guest.giveback_loads import DISK, LOADS
-from ramlab.guest.harness import MIB, meminfo
+from ramlab.guest.harness import MIB, PAGE, kernel_log, meminfo, per_cpu_pages
 from ramlab.guest.never_idle import NeverIdle
 from ramlab.guest.qemu_monitor import monitor
 
@@ -60,7 +60,8 @@ profile = "giveback"
 class Sampler(threading.Thread):
     """What the host holds and what the guest uses, once a second, with the phase of the work.
 
-    Used is what the kernel and programs have, and of page cache what is read again.
+    Used is what the kernel and programs have, and of page cache what is read again; not what
+    processors keep on lists of their own, which is free.
     """
 
     def __init__(self, memory, idle):
@@ -81,7 +82,8 @@ class Sampler(threading.Thread):
     def sample(self):
         info = meminfo()
         all_kib = info["MemTotal"] + self.hidden_kib
-        used = all_kib - info["MemFree"] - info["Buffers"] - info["Cached"] + info["Shmem"]
+        used = (all_kib - info["MemFree"] - info["Buffers"] - info["Cached"] + info["Shmem"]
+                - per_cpu_pages() * PAGE // 1024)
         self.rows.append({
             "s": round(time.monotonic() - START, 2),
             "phase": self.phase,
@@ -180,6 +182,17 @@ def read_bytes():
     return dev.vmstat("pgpgin") << 10
 
 
+def stalled_us():
+    """How long some task has waited for memory since boot."""
+    some = Path("/proc/pressure/memory").read_text().splitlines()[0]
+    return int(some.rpartition("=")[2])
+
+
+def failed_allocations():
+    """Allocations that failed since boot, as the kernel's log says."""
+    return kernel_log().count("page allocation failure")
+
+
 @contextlib.contextmanager
 def nothing():
     yield
@@ -222,7 +235,7 @@ def main():
         sampler = Sampler(args.memory, idle)
         with ways.get(args.arm, nothing)():
             time.sleep(SETTLED_SECONDS)
-            read_before = read_bytes()
+            read_before, stalled_before = read_bytes(), stalled_us()
             sampler.sample()
             sampler.start()
             result = LOADS[args.load](sampler, args)
@@ -232,6 +245,8 @@ def main():
     args.out.write_text(json.dumps(result | {
         "arm": args.arm,
         "read_bytes": read_bytes() - read_before,
+        "stalled_ms": (stalled_us() - stalled_before) / 1000,
+        "failed_allocations": failed_allocations(),
         "busy_s": sampler.rows[-1]["busy_s"] - sampler.rows[0]["busy_s"],
         "reserve_bytes": reserve_bytes(),
         "killed": dev.vmstat("oom_kill") - before["oom_kill"],

@@ -8,6 +8,7 @@ _ramslice_harness.py: every name of that module is one of this.
 import contextlib
 import ctypes
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -41,6 +42,11 @@ def kernel_log():
 
 
 # --- the kernel's figures -------------------------------------------------------
+
+
+def per_cpu_pages():
+    """Free pages that the lists of CPUs hold."""
+    return sum(map(int, re.findall(r"^ +count: +(\d+)$", dev.read("/proc/zoneinfo"), re.M)))
 
 
 def packing(device):

@@ -50,5 +50,6 @@ def test_the_demonstration_of_give_back_has_the_host_hold_less_of_the_guest_with
     folder = OUT / "demo-giveback"
     assert (folder / "held.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     found = json.loads((folder / "result.json").read_text())
-    held = {arm: giveback.held_over_used(figures) for arm, figures in found.items()}
+    used = giveback.used_when_settled(found[giveback.USUAL])
+    held = {arm: giveback.held_over_used(figures, used) for arm, figures in found.items()}
     assert held[giveback.OURS] < held[giveback.USUAL] / 2
