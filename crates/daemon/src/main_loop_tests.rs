@@ -72,7 +72,8 @@ impl TestPlace {
         what: impl FnOnce(&mut MainLoop<'_>),
     ) {
         let text = format!(
-            "schema_version = 1\nbackend = \"{backend}\"\nmode = \"{mode}\"\npolicy = \"periodic\"\n[periodic]\n\
+            "schema_version = 1\nbackend = \"{backend}\"\nmode = \"{mode}\"\n\
+             policy = \"periodic\"\n[periodic]\n\
              period_seconds = 30\n\
              [energy]\ngranularity = \"slice\"\ntime_factor = \"1\"\n[stop]\nslices = \"{stop}\"\n\
              [metrics]\nlisten = \"off\"\n"

@@ -1,5 +1,5 @@
-//! What is offline by one kind of backend when the settings ask for another one: at a reload, and at
-//! the start after the daemon was killed.
+//! What is offline by one kind of backend when the settings ask for another one: at a reload, and
+//! at the start after the daemon was killed.
 
 use std::cell::Cell;
 
@@ -87,7 +87,9 @@ fn it_is_woken_when_the_daemon_stops_or_its_settings_do_not_hold_and_stays_off_a
     for (stop, stays) in [("auto", false), ("leave", true)] {
         let place = TestPlace::new();
         place.kill("auto");
-        place.run_by("kernel", "boot", "on", stop, |daemon| daemon.stop());
+        place.run_by("kernel", "boot", "on", stop, |daemon| {
+            daemon.stop();
+        });
         assert_eq!(!place.fake.off().is_empty(), stays, "{stop}");
     }
     let place = TestPlace::new();
