@@ -206,7 +206,8 @@ class Cache(harness.RamsliceTest):
         number, pages = self.slice_of(self.unused)
         self.unused.read()
         dropped, moved = self.empty_of(number, dev.AUTO_CACHE)
-        self.assert_about(dropped, pages[0])
+        # Destinations may lose such pages, too
+        self.assertGreaterEqual(dropped, pages[0])
         self.assert_about(moved, pages[1])
 
     def test_auto_keeps_pages_that_were_read_again(self):
