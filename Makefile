@@ -26,8 +26,8 @@ demo: setup ## Shows slices powered off, in a virtual machine: make demo [KERNEL
 demo-stock: setup ## Shows the same by memory hotplug on Debian's own, unpatched kernel
 	@lab/bin/ramlab demo-stock
 
-demo-giveback: setup ## Shows memory that goes back to the host, beside free page reporting
-	@lab/bin/ramlab demo-giveback
+demo-giveback: setup ## Shows memory that goes back to the host: make demo-giveback [HUGE=1]
+	@lab/bin/ramlab demo-giveback $(if $(HUGE),--huge)
 
 test: setup ## Runs all tests, or some by pytest's options: make test TESTS="-k power"
 	@$(if $(TESTS),lab/bin/ramlab test $(TESTS),lab/bin/ramlab test-all $(TEST_OPTIONS))

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Shows memory that goes back to the host: make demo-giveback.
+"""Shows memory that goes back to the host: make demo-giveback [HUGE=1].
 
 Two guests of 2 GiB do the same, side by side: files, a build, a program that needs 700 MiB for a
 moment; then they idle, and read one file every ten seconds. One has the unpatched kernel with free
 page reporting, the other ramslice. What the host holds of each is the room that the file takes that
-is its memory. Leaves a picture and the figures in out/demo-giveback.
+is its memory; with --huge, the host has it in huge pages. Leaves a picture and the figures in
+out/demo-giveback.
 
 The status is 0 if the host holds less of the guest with ramslice, and nothing was damaged, killed
 or swapped.
@@ -12,6 +13,7 @@ or swapped.
 
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import math
 import os
@@ -29,6 +31,8 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  the backend is chosen before
 
 FOLDER = OUT / "demo-giveback"
+# Where the guests' memory is, with --huge
+HUGE = FOLDER / "huge"
 NAMES = {
     giveback.USUAL: "free page reporting",
     giveback.OURS: "ramslice",
@@ -45,12 +49,26 @@ def command(arm, folder, programs):
     words = [RAMLAB, "vm", "--quiet", "--kernel", boot.flavour, "--timeout", 1200, *boot.words,
              "--rw", folder, "--", *boot.environment, "python3", "-u", "-m", WORK,
              folder / machines.RESULT, *boot.parts]
-    return [str(word).replace("{folder}", str(folder)) for word in words]
+    line = [str(word).replace("{folder}", str(folder)) for word in words]
+    # Huge pages of the host need memory that is mapped at such an address
+    return [word.replace("share=on", "share=on,align=2M") for word in line]
 
 
-def guest(arm, programs):
-    """Runs the work in a guest; its figures."""
-    folder = FOLDER / arm
+@contextlib.contextmanager
+def huge_pages():
+    """Has files in HUGE take huge pages of the host."""
+    HUGE.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "huge=always,size=6G", "ramslice", HUGE],
+                   check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", HUGE], check=True)
+
+
+def guest(arm, programs, parent):
+    """Runs the work in a guest that has its folder in `parent`; its figures."""
+    folder = parent / arm
     folder.mkdir(parents=True, exist_ok=True)
     memory, result = folder / machines.MEMORY, folder / machines.RESULT
     with subprocess.Popen(command(arm, folder, programs), cwd=ROOT, text=True,
@@ -118,8 +136,13 @@ def table(figures):
 
 
 def main():
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--huge", action="store_true",
+                        help="have the guests' memory in huge pages of the host")
+    args = parser.parse_args()
+    if args.huge and os.geteuid():
+        die("--huge mounts a file system for the guests' memory: it needs root")
     began = time.monotonic()
     FOLDER.mkdir(parents=True, exist_ok=True)
     for flavour in ("plain", "stock"):
@@ -128,13 +151,17 @@ def main():
         image(flavour)
     programs = [os.environ.get(name) or built(program) for name, program in
                 (("RAMSLICE_DAEMON", "ramsliced"), ("RAMSLICE_PROGRAM", "ramslice"))]
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        running = {arm: pool.submit(guest, arm, programs) for arm in NAMES}
+    with (huge_pages() if args.huge else contextlib.nullcontext(),
+          concurrent.futures.ThreadPoolExecutor(2) as pool):
+        running = {arm: pool.submit(guest, arm, programs, HUGE if args.huge else FOLDER)
+                   for arm in NAMES}
         figures = {arm: future.result() for arm, future in running.items()}
-    (FOLDER / "result.json").write_text(json.dumps(figures, indent=1) + "\n")
-    picture(figures, FOLDER / "held.png")
+    suffix = "-huge" if args.huge else ""
+    shown, kept = FOLDER / f"held{suffix}.png", FOLDER / f"result{suffix}.json"
+    kept.write_text(json.dumps(figures, indent=1) + "\n")
+    picture(figures, shown)
     table(figures)
-    print(f"\n  {FOLDER.relative_to(ROOT)}/held.png: memory over time; result.json: these figures")
+    print(f"\n  {shown.relative_to(ROOT)}: memory over time; {kept.name}: these figures")
     print(f"  {(time.monotonic() - began) / 60:.1f} minutes")
     used = giveback.used_when_settled(figures[giveback.USUAL])
     ours, usual = (giveback.held_over_used(figures[arm], used)

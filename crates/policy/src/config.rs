@@ -135,8 +135,8 @@ pub struct PeriodicConfig {
     pub empty_seconds: Option<f64>,
     /// While much memory is being taken, a compaction that is due waits, for a period at most.
     pub wait_while_growing: bool,
-    /// While the processors work for more than half of the time, a compaction that is due waits,
-    /// for so many seconds at most; not at all if that is not given.
+    /// While the processors work for more than a quarter of the time, taken over a period, a
+    /// compaction that is due waits, for so many seconds at most; not at all if that is not given.
     pub wait_while_busy_seconds: Option<f64>,
     /// What a compaction does with page cache.
     pub cache: CacheChoice,

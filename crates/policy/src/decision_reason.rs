@@ -39,7 +39,7 @@ pub enum DecisionReason {
     },
     /// A compaction is due, but the processors have other work.
     Busy {
-        /// For so long since the last look, as a sum over the processors.
+        /// For so long in the last period, as a sum over the processors.
         busy: Duration,
         /// Of so much time.
         within: Duration,

@@ -14,6 +14,9 @@ use crate::observation::{MachineTotals, Observation, PolicyEvent};
 
 /// More than this part of memory, taken since the last look, is much.
 const MUCH: u64 = 64;
+/// Processors that work for more than this part of a period are busy. Work that waits for a disk in
+/// between is work.
+const BUSY: u32 = 4;
 
 /// `offline_batch` every so often; if asked for, what stays empty goes off between.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,8 +48,8 @@ impl PeriodicPolicy {
         if config.wait_while_growing && growing && waited < config.period() {
             return Some(PolicyDecision::rest(DecisionReason::Growing { pages: taken }));
         }
-        let (busy, within) = worked(seen.events)?;
-        (busy > within / 2 && waited < config.busy_time())
+        let (busy, within) = self.looks.worked();
+        (busy > within / BUSY && waited < config.busy_time())
             .then(|| PolicyDecision::rest(DecisionReason::Busy { busy, within }))
     }
 }
@@ -58,6 +61,7 @@ impl Policy for PeriodicPolicy {
 
     fn step(&mut self, seen: &Observation<'_>) -> PolicyDecision {
         let taken = self.looks.taken(&seen.totals);
+        self.looks.note_work(seen, self.config.period());
         let growing = taken > much(&seen.totals);
         let empty = self
             .config
@@ -94,14 +98,6 @@ impl Policy for PeriodicPolicy {
     }
 }
 
-/// How long the processors worked since the last look, and of how much time, if that is known.
-fn worked(events: &[PolicyEvent]) -> Option<(Duration, Duration)> {
-    events.iter().rev().find_map(|event| match *event {
-        PolicyEvent::Worked { busy, within } => Some((busy, within)),
-        _ => None,
-    })
-}
-
 /// More pages than this, taken since the last look, are much: a part of memory, at least a slice.
 fn much(totals: &MachineTotals) -> Pages {
     Pages(totals.managed.0 / MUCH).max(totals.slice_pages)
@@ -115,6 +111,10 @@ struct RecentLooks {
     /// When, and how many slices were empty, by time; those that are needed to say how many were
     /// throughout.
     empty: VecDeque<(Duration, u32)>,
+    /// When, for how long the processors had worked, and of how much time: since the look before,
+    /// for those of one period.
+    #[serde(default)]
+    work: VecDeque<(Duration, Duration, Duration)>,
     /// So many empty slices were last asked to go.
     #[serde(default)]
     asked: u32,
@@ -129,6 +129,23 @@ impl RecentLooks {
     fn taken(&mut self, totals: &MachineTotals) -> Pages {
         let used = totals.used();
         Pages(self.used.replace(used).map_or(0, |before| used.0.saturating_sub(before.0)))
+    }
+
+    /// Takes up how long the processors worked, and forgets what is older than a period.
+    fn note_work(&mut self, seen: &Observation<'_>, period: Duration) {
+        for event in seen.events {
+            if let &PolicyEvent::Worked { busy, within } = event {
+                self.work.push_back((seen.time, busy, within));
+            }
+        }
+        while self.work.front().is_some_and(|&(when, ..)| when + period <= seen.time) {
+            self.work.pop_front();
+        }
+    }
+
+    /// How long the processors worked in the last period, and of how much time, as sums over them.
+    fn worked(&self) -> (Duration, Duration) {
+        (self.work.iter().map(|look| look.1).sum(), self.work.iter().map(|look| look.2).sum())
     }
 
     /// Slices that were empty at every look of this time, at least; none until it is over, and if

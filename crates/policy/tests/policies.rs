@@ -193,27 +193,31 @@ fn what_the_kernel_keeps_is_not_asked_for_again() {
 #[test]
 fn a_compaction_waits_for_processors_that_work() {
     let mut policy = policy(&parse(FOLLOWS));
+    // Two processors: since the last look they worked for so long, of 10 s
     let mut looks = |second, busy: u64| {
         let (totals, rows) = look_empty(4000, 0);
-        let [busy, within] = [busy, 20].map(Duration::from_secs);
+        let [busy, within] = [busy, 10].map(Duration::from_secs);
         let events = [PolicyEvent::Worked { busy, within }];
         let time = Duration::from_secs(second);
         let found = policy.step(&Observation { time, totals, rows: &rows, events: &events });
         (found.requests.len(), found.why)
     };
-    let [busy, within] = [11, 20].map(Duration::from_secs);
     // The first one waits for nothing
-    assert_eq!(looks(0, 20).0, 1);
-    assert_eq!(looks(10, 11), (0, DecisionReason::Busy { busy, within }));
-    // Half of the time is not much; the next one is due a period later, and waits at most 15 s
-    assert_eq!(looks(12, 10).0, 1);
-    assert_eq!(looks(22, 20).0, 0);
-    assert_eq!(looks(36, 20).0, 0);
-    assert_eq!(looks(37, 20).0, 1);
+    assert_eq!(looks(0, 10).0, 1);
+    assert_eq!(looks(5, 0), (0, DecisionReason::NotDue { wait: Duration::from_secs(5) }));
+    // Over a period of 10 s: a pause in between changes little
+    let [busy, within] = [6, 20].map(Duration::from_secs);
+    assert_eq!(looks(10, 6), (0, DecisionReason::Busy { busy, within }));
+    // A quarter of it is not much; the next one is due a period later, and waits at most 15 s
+    assert_eq!(looks(15, 0).0, 0);
+    assert_eq!(looks(16, 1).0, 1);
+    assert_eq!(looks(26, 10).0, 0);
+    assert_eq!(looks(40, 10).0, 0);
+    assert_eq!(looks(41, 10).0, 1);
     // Not by the time in which nothing looked: the machine may have been suspended
-    assert_eq!(looks(1000, 20).0, 0);
-    assert_eq!(looks(1014, 20).0, 0);
-    assert_eq!(looks(1015, 20).0, 1);
+    assert_eq!(looks(1000, 10).0, 0);
+    assert_eq!(looks(1014, 10).0, 0);
+    assert_eq!(looks(1015, 10).0, 1);
 }
 
 #[test]

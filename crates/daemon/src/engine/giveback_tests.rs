@@ -139,7 +139,7 @@ fn a_compaction_waits_while_processors_work() {
     );
     worked(0, 0);
     step(&mut engine, &machine, Duration::from_secs(1_000_000)).unwrap();
-    for (look, busy, idle, waits) in [(1, 60, 40, true), (2, 100, 100, false)] {
+    for (look, busy, idle, waits) in [(1, 60, 40, true), (2, 80, 120, false)] {
         worked(busy, idle);
         let sent = machine.sent();
         step(&mut engine, &machine, Duration::from_secs(1_000_000 + 30 * look)).unwrap();
