@@ -18,7 +18,7 @@ from ramlab.guest.hotplug_blocks import PROGRAM
 from ramlab.guest.workload import Load
 from ramlab.pytest_vm import memory_file, vm
 
-KERNELS = ["debian-6.1", "debian-6.12"]
+KERNELS = ["debian-6.1", "debian-6.12", "debian-7"]
 BALLOON = "-device virtio-balloon-pci,free-page-reporting=on"
 CACHE_MIB = 300
 
@@ -146,7 +146,7 @@ class StockHotplug(unittest.TestCase):
         load.end()
 
 
-@vm(kernel=KERNELS[-1:], disk="1G", **memory_file("1G"))
+@vm(kernel="debian-6.12", disk="1G", **memory_file("1G"))
 class StockWithoutDevice(unittest.TestCase):
     def test_what_would_not_reach_the_host_is_refused(self):
         fill_cache(self)
