@@ -7,13 +7,14 @@ The guest uses memory, gives it back, says how things are, and stays while the h
 import contextlib
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from ramlab.common import RAMLAB, ROOT
+from ramlab.vm.small_guest import MIB, SmallGuest
 
 pytestmark = pytest.mark.timeout(900)
-MIB = 1 << 20
 MEMORY = 1024 * MIB
 USED_MIB = 600
 REPORTING = "-device virtio-balloon-pci,free-page-reporting=on"
@@ -26,6 +27,7 @@ GIVE_BACK = f"modprobe ramslice_report && {USE} && $RAMSLICE giveback --now"
 # Slices go off, and no power driver tells the host
 SWITCH_OFF = f"{USE} && $RAMSLICE compact"
 END = "}\n"
+THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 class Guest:
@@ -130,3 +132,30 @@ def test_a_host_that_was_told_nothing_holds_too_much(start):
     status, text, _ = guest.say()
     assert status == 1
     assert text.splitlines()[-1].startswith("the guest reported 0 B of what is off")
+
+
+def host_pages(program, guest):
+    """What is resident of a guest's memory: in all, and outside huge pages."""
+    done = subprocess.run(
+        [program, "giveback", "verify", "--pid", str(guest.process.pid), "--json"], text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True)
+    block, = json.loads(done.stdout)["blocks"]
+    assert block["bytes"] == guest.mem_bytes
+    return block["resident_bytes"], block["resident_bytes"] - block["huge_page_bytes"]
+
+
+def test_huge_pages_of_the_host_stay_whole(ramslice_program, small_kernel, small_root, tmp_path):
+    """What is given back takes none apart that the host goes on holding."""
+    with SmallGuest(tmp_path / "guest", small_kernel, small_root, slices="2M") as guest:
+        # Free memory in runs of half a huge page, among runs in use
+        guest.run("for i in $(seq 200); do dd if=/dev/zero of=/tmp/$i bs=1M count=1; done")
+        guest.run("for i in $(seq 1 2 200); do rm /tmp/$i; done")
+        held, small = host_pages(ramslice_program, guest)
+        if small > held // 2:
+            pytest.skip(f"the host gives QEMU too few huge pages: {THP} is {THP.read_text()}")
+        guest.run("ramslice giveback --now")
+        held_now, small_now = host_pages(ramslice_program, guest)
+        assert held_now < held - 50 * MIB
+        # Memory that is used again may come in small pages
+        assert small_now < small + 10 * MIB
+        guest.check_console()
