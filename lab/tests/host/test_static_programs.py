@@ -5,6 +5,7 @@ They run in a root that holds nothing else; those for aarch64 by QEMU's user mod
 """
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -17,6 +18,8 @@ from pathlib import Path
 import pytest
 
 from ramlab.common import RAMLAB, ROOT
+from ramlab.kernel.images import image
+from ramlab.vm.small_guest import MIB, SmallGuest, make_root
 
 ARCHES = ("x86_64", "aarch64")
 PROGRAMS = ("ramslice", "ramsliced")
@@ -253,3 +256,35 @@ def test_the_daemon_observes_this_machine(root):
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0, log.read_text()
     assert (root.folder / "state/state.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.xdist_group("static")
+def test_a_guest_on_an_unpatched_kernel_gives_back_with_this_one_file(built, tmp_path):
+    """From an initramfs, in a root that holds nothing but the program and the kernel's files."""
+    kernel, disk, disk_mib = image("stock"), tmp_path / "disk", 200
+    with open(disk, "wb") as file:
+        file.truncate(disk_mib * MIB)
+    initrd = make_root(tmp_path, kernel, [built / "x86_64/ramslice"], modules=())
+    with SmallGuest(tmp_path / "guest", kernel, initrd,
+                    qemu=["-drive", f"if=virtio,format=raw,file={disk}"]) as guest:
+
+        def giveback(*words):
+            line = ["chroot", "/alone", "/ramslice", "giveback", "--json", *words]
+            return json.loads(guest.run(" ".join(line)))
+
+        guest.run("mkdir -p /alone/proc /alone/sys && cp /bin/ramslice /alone")
+        guest.run("mount -t proc proc /alone/proc && mount -t sysfs sysfs /alone/sys && "
+                  "mount -t cgroup2 cgroup2 /alone/sys/fs/cgroup")
+        # Closed by all, the disk's cache would go
+        guest.run("sleep 3600 </dev/vda >/dev/null 2>&1 & cat /dev/vda >/dev/null")
+        before = giveback("--now", "--dry-run")
+        assert (before["dry_run"], before["cache_reclaimable"]) == (True, True)
+        assert giveback()["idle_cache_bytes"] > disk_mib * MIB * 9 // 10
+        held = guest.resident_bytes()
+        done = giveback("--now")
+        assert done["reclaimed_bytes"] > disk_mib * MIB * 8 // 10
+        guest.wait_for("the host has what was reclaimed",
+                       lambda: guest.resident_bytes() < held - disk_mib * MIB * 7 // 10)
+        guest.check_console()
