@@ -38,8 +38,8 @@ NAMES = {
     giveback.OURS: "ramslice",
 }
 MIB = 1 << 20
-# Width of a name in the picture
-NAME_SECONDS = 3
+# Width of a name in the picture; a phase of less has none
+NAME_SECONDS, PHASE_SECONDS = 3, 0.5
 WORK = f"ramlab.guest.{giveback.SCRIPT.removesuffix('.py')}"
 
 
@@ -84,22 +84,28 @@ def guest(arm, programs, parent):
 def picture(figures, path):
     """What the host holds of each guest over time, with the phases of the work."""
     chart, axes = pyplot.subplots(figsize=(10, 5), dpi=120)
+
+    def seconds(arm, name):
+        """Of each row, since the work began."""
+        return [row["s"] - figures[arm]["samples"][0]["s"] for row in figures[arm][name]]
+
     for arm, colour in ((giveback.USUAL, "#b45f06"), (giveback.OURS, "#1f6fb2")):
         rows = figures[arm]["samples"]
-        axes.plot([row["s"] for row in rows], [row["held_bytes"] / MIB for row in rows],
+        axes.plot(seconds(arm, "samples"), [row["held_bytes"] / MIB for row in rows],
                   color=colour, linewidth=2, label=f"held by the host: {NAMES[arm]}")
     rows = figures[giveback.OURS]["samples"]
-    axes.fill_between([row["s"] for row in rows], [row["used_bytes"] / MIB for row in rows],
+    axes.fill_between(seconds(giveback.OURS, "samples"), [row["used_bytes"] / MIB for row in rows],
                       color="#999999", alpha=0.4, linewidth=0, label="used by the guest")
     last = -math.inf
-    for row in figures[giveback.OURS]["phases"]:
-        axes.axvline(row["s"], color="#cccccc", linewidth=0.8, zorder=0)
-        # One that is over at once has no room for its name
-        if row["s"] - last > NAME_SECONDS:
-            axes.text(row["s"], 1, f"{row['phase']} ", rotation=90, va="top",
-                      ha="left" if row["s"] < NAME_SECONDS else "right",
+    begun = seconds(giveback.OURS, "phases")
+    for row, at, end in zip(figures[giveback.OURS]["phases"], begun, [*begun[1:], math.inf],
+                            strict=True):
+        axes.axvline(at, color="#cccccc", linewidth=0.8, zorder=0)
+        if at - last > NAME_SECONDS and end - at > PHASE_SECONDS:
+            axes.text(at, 1, f"{row['phase']} ", rotation=90, va="top",
+                      ha="left" if at < NAME_SECONDS else "right",
                       fontsize=8, color="#666666", transform=axes.get_xaxis_transform())
-            last = row["s"]
+            last = at
     axes.set_xlabel("seconds (phases are those of the guest with ramslice)")
     axes.set_ylabel("MiB")
     axes.set_ylim(bottom=0)
