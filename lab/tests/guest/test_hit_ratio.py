@@ -209,6 +209,8 @@ free_high_mib = 64
 cache_free_low_mib = 32
 cache_free_high_mib = 96
 least_lookups = 2000
+# No lower again while a busy machine takes its time
+lower_after_timeouts = 1000
 """
 
     def setUp(self):
@@ -298,7 +300,7 @@ least_lookups = 2000
         self.assertGreater(self.moves(), 3)
         self.assertGreater(after["cache_free_low_bytes"], before["cache_free_low_bytes"])
         self.assertLess(self.off(), off)
-        # The last move may be down again by now; the report has the reason of each
+        self.assertIn("raises", after["last_move"])
         self.check_report(recorder, "/mnt/recording")
         pages = zipf(work.pages, 20_000, seed=5, skew=0.2)[0]
         seen = during(lambda: work.read(pages))
