@@ -108,6 +108,9 @@ fn line(answer: &RequestAnswer, done: &str) -> String {
             }
             line
         }
+        Some(outcome) if outcome.is_ok() && outcome.slices_done == 0 && done == "online" => {
+            "no slice was offline".to_owned()
+        }
         Some(outcome) if outcome.is_ok() => format!("{} {done}", slices(outcome.slices_done)),
         Some(outcome) => {
             let so_far = if answer.slice.is_none() && outcome.slices_done > 0 {

@@ -3,6 +3,7 @@
 //! the saved state and the status up to date. No other part of the daemon waits.
 
 mod cold;
+mod idle_cache;
 mod upkeep;
 
 use std::fs;
@@ -24,6 +25,7 @@ use crate::cold_automatic::{self, ColdThread};
 use crate::engine::DecisionEngine;
 use crate::guard_thread::GuardThread;
 use crate::host_files::HostFiles;
+use crate::idle_cache::IdleCache;
 use crate::metrics::{DaemonMetrics, time_of_day};
 use crate::metrics_server::MetricsServer;
 use crate::mode::DaemonMode;
@@ -85,6 +87,9 @@ struct MainLoop<'a> {
     trigger: Option<PressureTrigger>,
     /// Moves idle memory to cold nodes and back, if the settings ask for it.
     cold: Option<ColdThread>,
+    /// Reclaims idle page cache where the kernel does not choose it by itself.
+    idle_cache: Option<IdleCache>,
+    next_cache_look: Option<Instant>,
     /// Why the kernel does not report tasks that wait for memory, if the settings ask for it.
     pressure_error: Option<String>,
     metrics_server: Option<MetricsServer>,
@@ -271,6 +276,8 @@ impl<'a> MainLoop<'a> {
             guard: None,
             trigger: None,
             cold: None,
+            idle_cache: Self::cache_of(Path::new("/"), options.host.vmstat.is_some()),
+            next_cache_look: None,
             pressure_error: None,
             metrics_server: None,
             listen_failed: false,
@@ -296,8 +303,8 @@ impl MainLoop<'_> {
     fn wait_and_work(&mut self) {
         loop {
             let longest = self.watchdog.notify_if_due();
-            let pressed =
-                self.wait(self.next_step.saturating_duration_since(Instant::now()).min(longest));
+            let until_step = self.next_step.saturating_duration_since(Instant::now());
+            let pressed = self.wait(until_step.min(longest).min(self.until_cache_look()));
             self.signals.drain();
             if self.signals.stop.load(Ordering::Relaxed) {
                 return;
@@ -324,6 +331,7 @@ impl MainLoop<'_> {
                 self.next_step = Instant::now();
                 self.watchdog.notify_if_due();
             }
+            self.look_at_cache();
             if Instant::now() >= self.next_step {
                 self.step();
             }
@@ -380,8 +388,10 @@ impl MainLoop<'_> {
             }
             Err(error) => {
                 let text = error.to_string();
-                // Logged once, not at every attempt.
-                if self.last_error.as_ref() == Some(&text) {
+                // Logged once, not at every attempt, and not if the end of the daemon cut it short.
+                if self.signals.stop.load(Ordering::Relaxed) {
+                    debug!(%error, "the machine was not read: the daemon ends");
+                } else if self.last_error.as_ref() == Some(&text) {
                     debug!(%error, retry = ?self.retry_delay, "the machine still cannot be read");
                 } else {
                     warn!(%error, "the machine cannot be read: trying again at growing intervals");
@@ -414,6 +424,10 @@ impl MainLoop<'_> {
     }
 
     fn try_step(&mut self, now: Duration) -> Result<(), BackendError> {
+        if self.has_only_cache() {
+            self.metrics.no_machine();
+            return Ok(());
+        }
         self.open()?;
         self.wake_replaced(WAKE_AT_RELOAD);
         self.guard();

@@ -33,6 +33,7 @@ use ramslice_types::{
 };
 
 use crate::energy_ledger::{EarnedJoules, JouleRange};
+use crate::idle_cache::IdleCacheStatus;
 use crate::machine_snapshot::{MachineSnapshot, ZoneKey};
 use crate::mode::DaemonMode;
 use crate::status::PriceStatus;
@@ -110,6 +111,7 @@ pub struct DaemonMetrics {
     cold: ColdMetrics,
     cache: CacheMetrics,
     takers: TakerMetrics,
+    idle_cache_bytes: Counter,
     is_paused: Gauge,
     power_driver: Family<MetricLabels, Gauge>,
     guard_active: Family<MetricLabels, Gauge>,
@@ -190,6 +192,17 @@ impl DaemonMetrics {
             None => self.look_seconds.observe(took.as_secs_f64()),
             Some(error) => self.error(error),
         }
+    }
+
+    /// There is no machine to read, and nothing else is wrong.
+    pub fn no_machine(&self) {
+        self.running.set(1);
+    }
+
+    /// What a kernel without ramslice gave up.
+    pub fn idle_cache(&self, status: &IdleCacheStatus) {
+        let before = self.idle_cache_bytes.get();
+        self.idle_cache_bytes.inc_by(status.reclaimed_bytes.0.saturating_sub(before));
     }
 
     /// A failure of the backend.

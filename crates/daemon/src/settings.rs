@@ -8,21 +8,21 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use ramslice_energy::{Interval, TimeFactor};
 use ramslice_policy::{PolicyConfig, PolicyKind, TakersConfig, settings as policies};
-use ramslice_types::{Bytes, Ratio, parse_bytes};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::energy_ledger::{EnergyPlanError, SwitchUnit};
 use crate::mode::DaemonMode;
 use crate::settings_cold::RawCold;
+use crate::settings_energy::RawEnergy;
 use crate::settings_files::{SettingsFile, count_drop_ins, merged_text, read_files};
+use crate::settings_idle_cache::RawIdleCache;
 use crate::settings_schema::{allowed, limits};
 use crate::settings_takers::RawTakers;
-use crate::worth_plan::{PowerSettings, WorthPlan};
+use crate::worth_plan::WorthPlan;
 
 pub use crate::settings_cold::ColdSettings;
+pub use crate::settings_idle_cache::IdleCacheSettings;
 
 /// The settings file.
 pub const PATH: &str = "/etc/ramslice/ramsliced.toml";
@@ -165,6 +165,8 @@ pub struct DaemonSettings {
     pub pressure: PressureSettings,
     /// What moves by itself to memory for what is rarely used, and back.
     pub cold: ColdSettings,
+    /// Page cache that a kernel without ramslice gives up.
+    pub idle_cache: IdleCacheSettings,
     /// Who gets emptied memory.
     pub takers: TakersConfig,
     /// The state is saved at least this often.
@@ -208,6 +210,8 @@ struct RawSettings {
     #[serde(default)]
     cold: RawCold,
     #[serde(default)]
+    idle_cache: RawIdleCache,
+    #[serde(default)]
     takers: RawTakers,
     #[serde(default)]
     state: RawState,
@@ -217,17 +221,6 @@ struct RawSettings {
     stop: RawStop,
     #[serde(default)]
     metrics: RawMetrics,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct RawEnergy {
-    profile: Option<Spanned<String>>,
-    state: Option<Spanned<String>>,
-    machine: Option<Spanned<String>>,
-    granularity: Option<Spanned<String>>,
-    time_factor: Option<Spanned<String>>,
-    resize_slices: Option<Spanned<bool>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -444,8 +437,9 @@ impl DaemonSettings {
         let save = checks.number("state.save_seconds", raw.state.save_seconds, 300.0);
         let look_share = checks.number("stock.look_share", raw.stock.look_share, 0.002);
         let cold = raw.cold.check(&mut checks);
+        let idle_cache = raw.idle_cache.check(&mut checks);
         let takers = raw.takers.check(&mut checks);
-        let worth = worth(&raw.energy, &mut checks);
+        let worth = raw.energy.check(&mut checks);
         let listen = listen(raw.metrics.listen.as_ref(), &mut checks);
         let Some(worth) = worth.filter(|_| checks.faults.is_empty()) else {
             checks.faults.sort_by_key(|wrong| (wrong.line, wrong.column));
@@ -466,6 +460,7 @@ impl DaemonSettings {
                 pause: Duration::from_secs_f64(pause),
             },
             cold,
+            idle_cache,
             takers,
             save: Duration::from_secs_f64(save),
             look_share,
@@ -475,100 +470,8 @@ impl DaemonSettings {
     }
 }
 
-fn worth(raw: &RawEnergy, checks: &mut SettingsChecks<'_>) -> Option<WorthPlan> {
-    let text =
-        |value: &Option<Spanned<String>>| value.as_ref().map(|value| value.get_ref().clone());
-    let unit = match text(&raw.granularity).as_deref() {
-        None => SwitchUnit::Profile,
-        Some("slice") => SwitchUnit::Slice,
-        Some(size) => match parse_bytes(size) {
-            Ok(Bytes(0)) => {
-                checks.add_fault(
-                    span(raw.granularity.as_ref()),
-                    "energy.granularity is 0: nothing could be switched",
-                );
-                SwitchUnit::Profile
-            }
-            Ok(bytes) => SwitchUnit::Bytes(bytes),
-            Err(error) => {
-                checks.add_fault(
-                    span(raw.granularity.as_ref()),
-                    format!("energy.granularity: {error}; or \"slice\""),
-                );
-                SwitchUnit::Profile
-            }
-        },
-    };
-    let factor = text(&raw.time_factor).and_then(|text| match factor(&text) {
-        Ok(factor) => Some(factor),
-        Err(message) => {
-            checks.add_fault(span(raw.time_factor.as_ref()), message);
-            None
-        }
-    });
-    let profile = text(&raw.profile).unwrap_or_else(|| "thesis-parc".to_owned());
-    let (state, machine) = (text(&raw.state), text(&raw.machine));
-    match WorthPlan::new(&profile, PowerSettings { state, machine, unit, factor }) {
-        Ok(plan) => {
-            if plan.power().is_none() {
-                refuse_power_settings(raw, &profile, checks);
-            }
-            Some(plan)
-        }
-        Err(error) => {
-            let at = match &error {
-                EnergyPlanError::State(_) => {
-                    span(raw.state.as_ref()).or_else(|| span(raw.profile.as_ref()))
-                }
-                EnergyPlanError::Machine(_) => {
-                    span(raw.machine.as_ref()).or_else(|| span(raw.profile.as_ref()))
-                }
-                EnergyPlanError::Profile(_) => span(raw.profile.as_ref()),
-            };
-            checks.add_fault(at, error.to_string());
-            None
-        }
-    }
-}
-
-/// Settings about DRAM mean nothing beside another profile.
-fn refuse_power_settings(raw: &RawEnergy, profile: &str, checks: &mut SettingsChecks<'_>) {
-    let of_text = |value: &Option<Spanned<String>>| value.as_ref().map(Spanned::span);
-    for (name, at) in [
-        ("state", of_text(&raw.state)),
-        ("machine", of_text(&raw.machine)),
-        ("granularity", of_text(&raw.granularity)),
-        ("time_factor", of_text(&raw.time_factor)),
-        ("resize_slices", raw.resize_slices.as_ref().map(Spanned::span)),
-    ] {
-        if let Some(at) = at {
-            let message = format!(
-                "energy.{name} is about DRAM and has no use with the profile `{profile}`: take it \
-                 out"
-            );
-            checks.add_fault(Some(at), message);
-        }
-    }
-}
-
-fn span<T>(value: Option<&Spanned<T>>) -> Option<Range<usize>> {
+pub(crate) fn span<T>(value: Option<&Spanned<T>>) -> Option<Range<usize>> {
     value.map(Spanned::span)
-}
-
-/// `15` or `12..18`.
-fn factor(text: &str) -> Result<TimeFactor, String> {
-    let wrong =
-        |what: &str| format!("energy.time_factor is `{text}`: {what}; write \"15\" or \"12..18\"");
-    let number = |text: &str| {
-        text.trim()
-            .parse::<f64>()
-            .map(Ratio)
-            .map_err(|_| wrong("it is neither a number nor a range"))
-    };
-    let (low, high) = text.split_once("..").unwrap_or((text, text));
-    let interval =
-        Interval::new(number(low)?, number(high)?).map_err(|error| wrong(&error.to_string()))?;
-    TimeFactor::new(interval, "energy.time_factor").map_err(|error| wrong(&error.to_string()))
 }
 
 fn listen(raw: Option<&Spanned<String>>, checks: &mut SettingsChecks<'_>) -> Option<SocketAddr> {

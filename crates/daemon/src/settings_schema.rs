@@ -3,7 +3,7 @@
 use ramslice_policy::settings;
 
 /// Numbers: the smallest, the largest, and whether they must be whole.
-const NUMBERS: [(&str, f64, f64, bool); 16] = [
+const NUMBERS: [(&str, f64, f64, bool); 17] = [
     ("period_seconds", 0.05, 3600.0, false),
     ("requests.deadline_seconds", 0.1, 60.0, false),
     ("requests.max_slices", 1.0, 1_048_576.0, true),
@@ -12,6 +12,7 @@ const NUMBERS: [(&str, f64, f64, bool); 16] = [
     ("pressure.pause_seconds", 0.0, 86_400.0, false),
     ("cold.in_use", 0.01, 1.0, false),
     ("cold.cpu_share", 0.001, 1.0, false),
+    ("idle_cache.after_seconds", 0.0, 86_400.0, false),
     ("takers.sleep", 0.0, 1e9, false),
     ("takers.host", 0.0, 1e9, false),
     ("takers.huge", 0.0, 1e9, false),
@@ -37,8 +38,8 @@ pub(crate) fn allowed(name: &str) -> Option<String> {
     let words = match name {
         "mode" => "\"observe\", \"on\" or \"off\"",
         "backend" => "\"auto\", \"kernel\" or \"stock\"",
-        "energy" | "requests" | "pressure" | "cold" | "takers" | "state" | "stock" | "stop"
-        | "metrics" => {
+        "energy" | "requests" | "pressure" | "cold" | "idle_cache" | "takers" | "state"
+        | "stock" | "stop" | "metrics" => {
             return Some(format!("a table, which begins with [{name}]"));
         }
         "energy.profile" => {
@@ -49,7 +50,7 @@ pub(crate) fn allowed(name: &str) -> Option<String> {
         "energy.state" => "the name of a power state, as in \"parc\"",
         "energy.granularity" => "a size, as in \"64MiB\", or \"slice\"",
         "energy.time_factor" => "a number or a range between quotes: \"15\" or \"12..18\"",
-        "energy.resize_slices" | "cold.automatic" => "true or false",
+        "energy.resize_slices" | "cold.automatic" | "idle_cache.compact" => "true or false",
         "cold.idle" => "a time of at least 100ms, as in \"30s\" or \"2min\"",
         "cold.rate" => "a size of at least 4KiB, for each second, as in \"16MiB\"",
         "cold.except" => "paths of control groups, as in [\"/system.slice/a.service\"]",

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::cache_watch::{PageCacheStatus, WatermarkStatus};
 use crate::cold_automatic::ColdStatus;
 use crate::energy_ledger::EarnedJoules;
+use crate::idle_cache::IdleCacheStatus;
 use crate::memory_takers::TakersStatus;
 use crate::mode::DaemonMode;
 use crate::persisted_state;
@@ -63,6 +64,8 @@ pub struct DaemonStatus {
     pub prices: PriceStatus,
     /// What moves by itself to memory for what is rarely used.
     pub cold: ColdStatus,
+    /// Page cache that a kernel without ramslice gives up.
+    pub idle_cache: IdleCacheStatus,
     /// How often the page cache had what was looked up.
     pub page_cache: PageCacheStatus,
     /// Who has emptied memory, and who gets it.

@@ -12,6 +12,7 @@ use ramslice_types::{
     BackendError, BackendErrorKind, Bytes, Pages, Reason, RequestOp, RequestOutcome, SliceId,
 };
 use ramsliced::energy_ledger::{EarnedJoules, JouleRange};
+use ramsliced::idle_cache::IdleCacheStatus;
 use ramsliced::machine_snapshot::MachineSnapshot;
 use ramsliced::metrics::{DaemonMetrics, KINDS};
 use ramsliced::mode::DaemonMode;
@@ -73,6 +74,12 @@ fn exposition() -> String {
 
 /// Everything that is counted, once.
 fn counted(metrics: &DaemonMetrics) {
+    metrics.idle_cache(&IdleCacheStatus {
+        state: "works",
+        why: String::new(),
+        after_seconds: None,
+        reclaimed_bytes: Bytes(1),
+    });
     let failed = RequestOutcome { slices_failed: 1, ..RequestOutcome::default() };
     let done = RequestOutcome { slices_done: 1, ..RequestOutcome::default() };
     let partly = RequestOutcome { slices_done: 1, ..failed.clone() };

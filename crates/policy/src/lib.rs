@@ -17,6 +17,7 @@ mod decision_reason;
 mod economics;
 mod governor;
 mod hit_ratio;
+mod idle_cache;
 mod limits;
 mod limits_policy;
 mod memory_takers;
@@ -41,6 +42,7 @@ pub use decision::{CacheMarks, DemandForecast, MarkMove, Policy, PolicyDecision}
 pub use decision_reason::DecisionReason;
 pub use economics::{EconomicsError, SliceEconomics};
 pub use governor::GovernorPolicy;
+pub use idle_cache::{CacheCounts, IdleCacheConfig, IdleCachePolicy, IdleCacheReason};
 pub use limits::TenantLimits;
 pub use limits_policy::LimitsPolicy;
 pub use memory_takers::{

@@ -20,8 +20,8 @@ from .slices import images_of
 
 SCRIPT = "giveback_work.py"
 OURS, GOVERNOR, USUAL, NOTHING = "ours", "governor", "reporting", "none"
-# Ours on a kernel without ramslice
-STOCK = "ours-stock"
+# Ours on a kernel without ramslice: by a timer, and by the daemon
+STOCK, STOCK_DAEMON = "ours-stock", "stock-daemon"
 PLUGGED = "virtio-mem"
 # Boots of the arms that targets name, and of those beside them
 BOOTS, BOOTS_BESIDE = 10, 3
@@ -166,8 +166,9 @@ def run(arms, name, args, load="morning"):
 
 def stock(args):
     """The same work on a kernel without ramslice, with and without ours."""
-    found, images = run({arm: 1 if args.quick else BOOTS for arm in (STOCK, USUAL)},
-                        "giveback-stock", args)
+    arms = {arm: 1 if args.quick else BOOTS for arm in (STOCK, USUAL)}
+    arms |= {STOCK_DAEMON: 1 if args.quick else BOOTS_BESIDE}
+    found, images = run(arms, "giveback-stock", args)
     return judged_stock(found), images
 
 
@@ -184,8 +185,10 @@ def judged_stock(found):
             "stock-gib-minutes", "GiB x minutes over those of free page reporting",
             [value / usual for value in minutes[STOCK]],
             beside={f"{what}-{arm}": value for what, values in
-                    (("reread-gib", reread), ("work-s", work)) for arm, value in values.items()}),
-        stats.mean_entry("stock-lost", LOST, [sum(map(lost_by, found[STOCK]))]),
+                    (("reread-gib", reread), ("work-s", work)) for arm, value in values.items()}
+            | {STOCK_DAEMON: statistics.fmean(minutes[STOCK_DAEMON]) / usual}),
+        stats.mean_entry("stock-lost", LOST, [sum(map(lost_by, found[STOCK]))],
+                         beside={STOCK_DAEMON: sum(map(lost_by, found[STOCK_DAEMON]))}),
     ]
 
 

@@ -17,6 +17,8 @@ giveback_loads.py, is the same for each ARM, which says how memory goes back:
   governor   the same by the governor, which weighs it
   ours-stock a kernel without ramslice: free page reporting, and `ramslice giveback --now --hotplug`
              every ten seconds
+  stock-daemon
+             the same kernel, where ramsliced reclaims cache that was not read for a minute
 """
 
 import argparse
@@ -40,7 +42,8 @@ from ramlab.guest.never_idle import NeverIdle
 from ramlab.guest.qemu_monitor import monitor
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
-ARMS = ["none", "reporting", "order-0", "timer", "virtio-mem", "ours", "governor", "ours-stock"]
+ARMS = ["none", "reporting", "order-0", "timer", "virtio-mem", "ours", "governor", "ours-stock",
+        "stock-daemon"]
 TIMER_SECONDS = 10
 # What begins with a way of giving back, as of a daemon, is over after so long: it is no part
 SETTLED_SECONDS = 10
@@ -162,8 +165,11 @@ class PluggingScript:
 
 @contextlib.contextmanager
 def daemon(settings, log):
-    """ramsliced, with the driver that reports to the host; its log is left in the file `log`."""
-    subprocess.run(["modprobe", "ramslice_report"], check=True)
+    """ramsliced, with the driver that reports to the host if the kernel has slices; its log is left
+    in the file `log`.
+    """
+    if dev.SYSFS.exists():
+        subprocess.run(["modprobe", "ramslice_report"], check=True)
     with tempfile.TemporaryDirectory() as folder:
         running = Daemon(folder)
         Path(folder, "c.toml").write_text('schema_version = 1\n[metrics]\nlisten = "off"\n')
@@ -229,6 +235,7 @@ def main():
         "virtio-mem": lambda: every(1, plugging),
         "ours-stock": lambda: every(TIMER_SECONDS, give_back_on_stock),
         "ours": lambda: daemon(PERIODIC, log),
+        "stock-daemon": lambda: daemon(PERIODIC, log),
         "governor": lambda: daemon(GOVERNOR, log),
     }
     with NeverIdle() as idle:

@@ -8,11 +8,14 @@ it. RAMSLICE_GUEST_MEMORY names it.
 import json
 import mmap
 import os
+import signal
 import subprocess
+import tempfile
 import unittest
 
 from ramlab.guest import harness, hotplug_blocks
 from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.daemon import Daemon
 from ramlab.guest.harness import MIB
 from ramlab.guest.hotplug_blocks import PROGRAM
 from ramlab.guest.workload import Load
@@ -82,6 +85,82 @@ class StockGiveback(unittest.TestCase):
             done = subprocess.run([PROGRAM, "giveback", *words], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2)
             self.assertIn("needs a kernel with ramslice", done.stderr)
+
+
+HOT_MIB, HOT_AT = 40, 600
+
+
+class Disk:
+    """A disk read through the page cache; closed, its cache would go."""
+
+    def __init__(self, test):
+        dev.write("/proc/sys/vm/drop_caches", 1)
+        self.file = os.open("/dev/vda", os.O_RDONLY)
+        test.addCleanup(os.close, self.file)
+
+    def read(self, at, mib):
+        """Reads so many MiB; returns how many the disk had to bring."""
+        before = harness.vmstat()["pgpgin"]
+        for part in range(at, at + mib):
+            os.pread(self.file, MIB, part * MIB)
+        return (harness.vmstat()["pgpgin"] - before) // 1024
+
+
+@vm(kernel=KERNELS, disk="1G", **memory_file("1G", BALLOON))
+class StockDaemonGivesCache(unittest.TestCase):
+    """ramsliced gives up page cache that is not read, without taking memory blocks."""
+
+    def setUp(self):
+        subprocess.run(["modprobe", "virtio_balloon"], check=True)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.daemon = Daemon(folder.name)
+        self.addCleanup(self.daemon.end, signal.SIGKILL)
+
+    def configure(self, mode):
+        self.daemon.configure(mode=mode, policy="periodic",
+                              more="[idle_cache]\nafter_seconds = 4\n")
+        settings = self.daemon.folder / "c.toml"
+        settings.write_text('backend = "kernel"\n' + settings.read_text())
+
+    def idle_cache(self):
+        return (self.daemon.status() or {}).get("idle_cache", {})
+
+    def test_cache_that_is_not_read_goes_to_the_host_and_what_is_read_stays(self):
+        disk = Disk(self)
+        for _ in range(2):
+            disk.read(HOT_AT, HOT_MIB)
+        self.assertGreater(disk.read(0, CACHE_MIB), CACHE_MIB * 9 // 10)
+        held = held_mib()
+        self.configure("on")
+        self.daemon.start()
+
+        def gone():
+            disk.read(HOT_AT, HOT_MIB)
+            return (self.idle_cache().get("reclaimed_bytes", 0) > CACHE_MIB * MIB * 8 // 10
+                    and held_mib() < held - CACHE_MIB * 7 // 10)
+
+        self.daemon.until(gone)
+        self.assertLess(disk.read(HOT_AT, HOT_MIB), HOT_MIB // 8)
+        self.assertGreater(disk.read(0, CACHE_MIB), CACHE_MIB * 7 // 10)
+        status = self.daemon.status()
+        self.assertIn("a kernel without ramslice", status["why"])
+        self.assertEqual((status["idle_cache"]["state"], status["machine"]["error"]),
+                         ("works", None))
+        metrics = self.daemon.metrics()
+        self.assertGreater(metrics["ramslice_idle_cache_reclaimed_bytes_total"], 0)
+        self.assertEqual((metrics["ramslice_up"], hotplug_blocks.off()), (1, set()))
+        # What was read again makes it wait for longer
+        self.daemon.until(lambda: self.idle_cache()["after_seconds"] > 4)
+
+    def test_mode_observe_says_what_would_go_and_keeps_it(self):
+        disk = Disk(self)
+        disk.read(0, CACHE_MIB)
+        self.configure("observe")
+        self.daemon.start()
+        self.daemon.until(lambda: "would reclaim" in self.idle_cache().get("why", ""))
+        self.assertEqual(self.idle_cache()["reclaimed_bytes"], 0)
+        self.assertLess(disk.read(0, CACHE_MIB), CACHE_MIB // 8)
 
 
 def pages_among_holes(test, mib, every):

@@ -272,7 +272,7 @@ pub(crate) fn headline(machine: &MachineState) -> String {
 fn driver_words(name: &str, is_stock: bool) -> &str {
     match name {
         "none" => "none (nothing is saved)",
-        _ if is_stock => "unknown",
+        _ if is_stock => "not visible",
         name => name,
     }
 }
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn memory_hotplug_is_no_power_driver() {
-        assert_eq!(driver_words("memory-hotplug", true), "unknown");
+        assert_eq!(driver_words("memory-hotplug", true), "not visible");
         assert_eq!(driver_words("none", false), "none (nothing is saved)");
         assert_eq!(driver_words("report", false), "report");
     }

@@ -7,6 +7,7 @@ use ramslice_types::Worth;
 
 use super::{BoundMachine, DecisionEngine};
 use crate::cold_automatic::{ColdFigures, ColdStatus};
+use crate::idle_cache::IdleCacheStatus;
 use crate::metrics::time_of_day;
 use crate::status::{self, DaemonStatus, MachineStatus, WouldEarn};
 use crate::worth_plan::GivenBack;
@@ -76,7 +77,8 @@ impl DecisionEngine {
         }
     }
 
-    /// The status. `next` is the time until the next step; the main loop fills in `cold`.
+    /// The status. `next` is the time until the next step; the main loop fills in `cold`
+    /// and `idle_cache`.
     pub fn status(&self, next: Duration) -> DaemonStatus {
         let (settings, plan) = (&self.settings, &self.settings.worth);
         let bound = self.bound_machine.as_ref();
@@ -134,6 +136,7 @@ impl DecisionEngine {
             zones: self.decisions.iter().map(|done| done.zone.clone()).collect(),
             prices: self.prices.status(),
             cold: ColdStatus::off("cold.automatic is false"),
+            idle_cache: IdleCacheStatus::of("off", "not looked at"),
             page_cache: self.cache.status().clone(),
             takers: self.takers.status().clone(),
             earned,

@@ -298,8 +298,7 @@ impl MainLoop<'_> {
     /// Writes the status file, and sends a sentence to systemd.
     pub(super) fn report_status(&mut self) {
         let next = self.next_step.saturating_duration_since(Instant::now());
-        let status = DaemonStatus { cold: self.cold_status(), ..self.engine.status(next) };
-        let result = status.write(&self.options.runtime_dir);
+        let result = self.status(next).write(&self.options.runtime_dir);
         if let (Err(error), false) = (&result, self.status_failed) {
             warn!(
                 "the status cannot be written to {}: {error}",
@@ -314,8 +313,20 @@ impl MainLoop<'_> {
         }
     }
 
+    fn status(&self, next: Duration) -> DaemonStatus {
+        let mut status = DaemonStatus {
+            cold: self.cold_status(),
+            idle_cache: self.idle_cache_status(),
+            ..self.engine.status(next)
+        };
+        if self.has_only_cache() {
+            status.why = format!("a kernel without ramslice: {}", status.idle_cache.why);
+        }
+        status
+    }
+
     pub(super) fn sentence(&self) -> String {
-        let status = self.engine.status(Duration::ZERO);
+        let status = self.status(Duration::ZERO);
         format!("{}: {}", status.mode, status.why)
     }
 

@@ -273,6 +273,12 @@ impl DaemonMetrics {
                      below-target or kept-target"
                 ),
             },
+            idle_cache_bytes: metric!(
+                "idle_cache_reclaimed",
+                "Page cache not read for a time, reclaimed on a kernel without ramslice",
+                Counter::default(),
+                Unit::Bytes
+            ),
             takers: TakerMetrics {
                 bytes: metric!(
                     "taker",
