@@ -12,6 +12,7 @@ import signal
 import subprocess
 import tempfile
 import unittest
+from pathlib import Path
 
 from ramlab.guest import harness, hotplug_blocks
 from ramlab.guest import ramslice_dev as dev
@@ -176,6 +177,10 @@ def pages_among_holes(test, mib, every):
     return memory, left
 
 
+def children(pid):
+    return map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+
+
 @vm(kernel=KERNELS, **memory_file("2G", BALLOON))
 class StockHotplug(unittest.TestCase):
     """Memory blocks go offline and come back: what is free among pages in use is made whole."""
@@ -202,7 +207,7 @@ class StockHotplug(unittest.TestCase):
     def test_a_block_is_back_soon_after_the_program_was_killed(self):
         memory, left = pages_among_holes(self, 800, 16)
         killed = 0
-        for _ in range(6):
+        for at in range(6):
             running = subprocess.Popen(
                 [PROGRAM, "giveback", "--now", "--hotplug", "--cache", "keep"],
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -210,6 +215,10 @@ class StockHotplug(unittest.TestCase):
             if harness.until(lambda: hotplug_blocks.off() or running.poll() is not None, 20) \
                     and running.poll() is None:
                 killed += 1
+                if at % 2:
+                    # As when a supervisor ends the unit: all its processes
+                    for child in children(running.pid):
+                        os.kill(child, signal.SIGTERM)
             running.kill()
             running.wait()
             self.assertTrue(harness.until(lambda: not hotplug_blocks.off(), 10))

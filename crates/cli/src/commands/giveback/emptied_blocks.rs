@@ -176,6 +176,8 @@ impl BlockKeeper {
 /// Waits until the process that writes to stdin ends, and brings back the block that it named last.
 pub(super) fn keep(context: &CommandContext) -> Result<ExitStatus> {
     let backend = context.backend()?;
+    // A supervisor ends all processes of a unit; this one has a block to bring back first
+    let _noted = SignalInterrupt::install().context("handling signals")?;
     let mut last = NONE.to_owned();
     for line in io::stdin().lock().lines() {
         last = line.context("reading which block is offline")?;
