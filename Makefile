@@ -75,7 +75,7 @@ bench-huge: setup ## Measures pages of 1 GiB after hours of use, by each way
 	@lab/bin/ramlab bench huge
 
 bench-all: setup ## Runs every benchmark suite
-	@lab/bin/ramlab bench
+	@lab/bin/ramlab bench --resume
 
 case: tools kernel ## Runs a case study: make case CASE=compile, tpch or import
 	@lab/bin/ramlab case $(CASE) --resume

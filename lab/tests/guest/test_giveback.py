@@ -352,6 +352,24 @@ class SmallSlices(GivebackTest):
         self.cycle(10_000)
 
 
+# Kernel pages together, so that a slice has none
+@vm(**memory_file("3G", BALLOON), append="ramslice=1G ramslice_placement=packed")
+class LargeSlices(GivebackTest):
+    def test_a_slice_of_a_gib_goes_to_the_host_and_comes_back(self):
+        numbers = [s.id for s in self.device.snapshot()]
+        for number in numbers:
+            if self.device.request("offline", id=number).status == 0:
+                break
+        else:
+            self.fail(f"no slice could be emptied: {self.device.snapshot()}")
+        self.assertFalse(self.held(number))
+        with Memory(1200) as memory:
+            memory.touch()
+            self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
+            check_contents(memory)
+        self.assertTrue(self.held(number))
+
+
 @vm(**memory_file("1G", BALLOON), append="ramslice=2M")
 class Limited(GivebackTest):
     """The module's parameter max_mib_per_s: what is beyond it waits."""
