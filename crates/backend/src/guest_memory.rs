@@ -27,6 +27,8 @@ const PRESSURE: &str = "proc/pressure/memory";
 /// How memory is used, as far as giving back is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuestMemoryUse {
+    /// All that the kernel has.
+    pub total: Bytes,
     /// Free.
     pub free: Bytes,
     /// Free, in blocks that are large enough to be reported.
@@ -37,6 +39,13 @@ pub struct GuestMemoryUse {
     pub used_cache: Bytes,
     /// Whether there is swap, to which programs' memory could go.
     pub has_swap: bool,
+}
+
+impl GuestMemoryUse {
+    /// Free, but among pages in use: in blocks that are too small to be reported.
+    pub fn loose(&self) -> Bytes {
+        self.free.saturating_sub(self.whole_blocks)
+    }
 }
 
 /// Why cache could not be reclaimed.
@@ -92,6 +101,7 @@ impl GuestMemory {
         let whole_blocks =
             whole_blocks(&self.read("proc/buddyinfo")?, order.unwrap_or(DEFAULT_ORDER));
         Ok(GuestMemoryUse {
+            total: Bytes(info.mem_total),
             free: Bytes(info.mem_free),
             whole_blocks,
             idle_cache: Bytes(info.inactive_file.unwrap_or_default()),

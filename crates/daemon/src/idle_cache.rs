@@ -5,13 +5,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ramslice_backend::{GuestMemory, KernelError, ReclaimError, VmstatCounters};
-use ramslice_policy::{CacheCounts, IdleCacheConfig, IdleCachePolicy};
+use ramslice_backend::{GuestMemory, GuestMemoryUse, KernelError, ReclaimError, VmstatCounters};
+use ramslice_policy::{CacheCounts, IdleCacheConfig, IdleCachePolicy, IdleCacheReason, TaskLoad};
 use ramslice_types::{Bytes, Pages};
 use rustix::param::page_size;
 use serde::Serialize;
 use tracing::{debug, info, warn};
 
+use crate::host_files;
 use crate::mode::DaemonMode;
 use crate::settings_idle_cache::IdleCacheSettings;
 
@@ -24,10 +25,10 @@ const LEAST: Bytes = Bytes(4 << 20);
 /// What is reclaimed at a time: a signal waits no longer than that, and older kernels take more
 /// than is asked for.
 const STEP: Bytes = Bytes(8 << 20);
-/// So much that is free among pages in use makes compaction worth its time...
+/// So much that is free among pages in use is worth a compaction, at least...
 const LOOSE: Bytes = Bytes(32 << 20);
-/// ... if it is at least one part in so many of what was reclaimed.
-const LOOSE_SHARE: u64 = 4;
+/// ... and of all memory, one part in so many.
+const LOOSE_SHARE: u64 = 64;
 /// The directory that only ramslice's kernel has.
 const RAMSLICE: &str = "sys/kernel/mm/ramslice";
 
@@ -58,9 +59,11 @@ pub(crate) struct IdleCache {
     is_patched: bool,
     settings: IdleCacheSettings,
     policy: Option<IdleCachePolicy>,
+    processors: PathBuf,
     /// How long tasks had waited for memory at the last look.
     stalled: Duration,
-    compacted: Option<Duration>,
+    /// How long the processors had worked then, and of how much time.
+    worked: Option<(Duration, Duration)>,
     reclaimed: Bytes,
     failed: bool,
     status: IdleCacheStatus,
@@ -75,8 +78,9 @@ impl IdleCache {
             is_patched: root.join(RAMSLICE).exists(),
             settings: IdleCacheSettings::default(),
             policy: None,
+            processors: root.join("proc/stat"),
             stalled: Duration::ZERO,
-            compacted: None,
+            worked: None,
             reclaimed: Bytes::ZERO,
             failed: false,
             status: IdleCacheStatus::of("off", "idle_cache.after_seconds is 0"),
@@ -120,8 +124,13 @@ impl IdleCache {
         } else if let (Some(after), true) =
             (settings.after, self.policy.is_none() || settings != self.settings)
         {
-            let least = Pages(LEAST.0 / page_size() as u64);
-            self.policy = Some(IdleCachePolicy::new(IdleCacheConfig { after, least }));
+            let all = self.memory.look().map_or(Bytes::ZERO, |now| now.total);
+            let loose = pages(LOOSE.max(Bytes(all.0 / LOOSE_SHARE)));
+            self.policy = Some(IdleCachePolicy::new(IdleCacheConfig {
+                after,
+                least: pages(LEAST),
+                loose: settings.compact.then_some(loose),
+            }));
             self.status = IdleCacheStatus::of("works", "the cache was not looked at so far");
         }
         self.settings = settings;
@@ -156,46 +165,70 @@ impl IdleCache {
         mode: DaemonMode,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<String, ReclaimError> {
-        let counts = self.counts()?;
-        let stalled = self.memory.stalled().unwrap_or_default();
-        let waited = stalled.saturating_sub(std::mem::replace(&mut self.stalled, stalled));
+        let (counts, load) = (self.counts()?, self.load());
         let Some(policy) = &mut self.policy else { return Ok(String::new()) };
-        let pages = match policy.look(now, counts, waited) {
-            Ok(pages) => pages,
-            Err(reason) => return Ok(reason.to_string()),
+        let wait = policy.wait().as_secs();
+        let (idle, mut said) = match policy.look(now, counts, load) {
+            Ok(idle) => (bytes(idle), String::new()),
+            Err(reason @ (IdleCacheReason::TasksWait { .. } | IdleCacheReason::Busy)) => {
+                return Ok(reason.to_string());
+            }
+            // Memory may be compacted nevertheless
+            Err(reason) => (Bytes::ZERO, reason.to_string()),
         };
-        let (idle, wait) = (bytes(pages), policy.wait().as_secs());
+        let before = self.memory.look()?;
         if mode != DaemonMode::On {
             self.memory.check_reclaim()?;
-            return Ok(format!("would reclaim {idle} of page cache not read for {wait} s"));
+            if idle > Bytes::ZERO {
+                said = format!("would reclaim {idle} of page cache not read for {wait} s");
+            }
+            if policy.compacts(now, pages(before.loose())) {
+                said += "; would compact memory";
+            }
+            return Ok(said);
         }
-        let before = self.memory.look()?;
-        let (mut asked, mut gone, mut after) = (Bytes::ZERO, Bytes::ZERO, before);
-        while asked.max(gone) < idle && goes_on() {
-            let part = STEP.min(idle.saturating_sub(asked.max(gone)));
-            self.memory.reclaim_cache(part, before.has_swap)?;
-            asked = Bytes(asked.0 + part.0);
-            after = self.memory.look()?;
-            gone = (before.idle_cache + before.used_cache)
-                .saturating_sub(after.idle_cache + after.used_cache);
+        let (mut after, mut failed) = (before, None);
+        if idle > Bytes::ZERO {
+            match reclaim(&self.memory, idle, before, goes_on) {
+                Ok((gone, then)) => {
+                    self.reclaimed = Bytes(self.reclaimed.0 + gone.0);
+                    policy.gave_up(now, pages(gone), counts.read_again);
+                    said = format!("reclaimed {gone} of page cache not read for {wait} s");
+                    info!("{said}");
+                    after = then;
+                }
+                // Compaction may do nevertheless
+                Err(error) => failed = Some(error),
+            }
         }
-        self.reclaimed = Bytes(self.reclaimed.0 + gone.0);
-        if let Some(policy) = &mut self.policy {
-            policy.gave_up(now, Pages(gone.0 / page_size() as u64), counts.read_again);
-        }
-        let loose = after.free.saturating_sub(after.whole_blocks);
-        let rested = self.settings.after.unwrap_or_default();
-        let compacts = self.settings.compact
-            && loose >= LOOSE.max(Bytes(gone.0 / LOOSE_SHARE))
-            && self.compacted.is_none_or(|last| last + rested <= now)
-            && goes_on();
-        if compacts {
-            self.compacted = Some(now);
+        if policy.compacts(now, pages(after.loose())) && goes_on() {
             self.memory.compact()?;
+            let loose = self.memory.look()?.loose();
+            policy.compacted(now, pages(after.loose()), pages(loose));
+            let done = format!(
+                "compacted memory: {loose} of {} are left among pages in use",
+                after.loose()
+            );
+            info!("{done}");
+            said += &format!("; {done}");
         }
-        let also = if compacts { ", compacted memory" } else { "" };
-        info!("reclaimed {gone} of page cache not read for {wait} s{also}");
-        Ok(format!("reclaimed {gone} of page cache not read for {wait} s{also}"))
+        failed.map_or(Ok(said), Err)
+    }
+
+    /// What tasks did since the last look; nothing where the kernel does not count it.
+    fn load(&mut self) -> TaskLoad {
+        let stalled = self.memory.stalled().unwrap_or_default();
+        let worked = host_files::processors_worked(&self.processors);
+        let waited = stalled.saturating_sub(std::mem::replace(&mut self.stalled, stalled));
+        let before = std::mem::replace(&mut self.worked, worked);
+        let Some(((busy, all), (busy_before, all_before))) = worked.zip(before) else {
+            return TaskLoad { waited, ..TaskLoad::default() };
+        };
+        TaskLoad {
+            waited,
+            busy: busy.saturating_sub(busy_before),
+            within: all.saturating_sub(all_before),
+        }
     }
 
     /// What the kernel counts.
@@ -210,6 +243,29 @@ impl IdleCache {
             read_again: Pages(get("workingset_refault_file")),
         })
     }
+}
+
+/// Reclaims so much cache: what went, and how memory is used then.
+fn reclaim(
+    memory: &GuestMemory,
+    wanted: Bytes,
+    before: GuestMemoryUse,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<(Bytes, GuestMemoryUse), ReclaimError> {
+    let (mut asked, mut gone, mut now) = (Bytes::ZERO, Bytes::ZERO, before);
+    while asked.max(gone) < wanted && goes_on() {
+        let part = STEP.min(wanted.saturating_sub(asked.max(gone)));
+        memory.reclaim_cache(part, before.has_swap)?;
+        asked = Bytes(asked.0 + part.0);
+        now = memory.look()?;
+        gone =
+            (before.idle_cache + before.used_cache).saturating_sub(now.idle_cache + now.used_cache);
+    }
+    Ok((gone, now))
+}
+
+fn pages(bytes: Bytes) -> Pages {
+    Pages(bytes.0 / page_size() as u64)
 }
 
 fn bytes(pages: Pages) -> Bytes {

@@ -95,7 +95,17 @@ fn what_was_not_read_for_a_minute_is_reclaimed_in_steps_and_memory_compacted() {
     assert_eq!(system.written(RECLAIM), format!("{} swappiness=0", 8 << 20));
     assert_eq!(system.written(COMPACT), "1");
     assert_eq!((status.state, status.after_seconds), ("works", Some(60.0)));
-    assert!(status.why.ends_with("for 60 s, compacted memory"), "{}", status.why);
+    assert_eq!(
+        status.why,
+        "reclaimed 0 B of page cache not read for 60 s; compacted memory: 100 MiB of 100 MiB are \
+         left among pages in use"
+    );
+    // A minute has to pass, and as it brought nothing, another one
+    system.write(COMPACT, "");
+    system.steps(7, DaemonMode::On);
+    assert_eq!(system.written(COMPACT), "");
+    system.steps(1, DaemonMode::On);
+    assert_eq!(system.written(COMPACT), "1");
     assert_eq!(system.cache.pause(), Some(STEP));
 }
 
@@ -134,7 +144,10 @@ fn an_end_of_the_daemon_ends_it_between_two_steps() {
 fn mode_observe_says_what_would_go() {
     let mut system = System::new();
     let status = system.steps(5, DaemonMode::Observe);
-    assert_eq!(status.why, "would reclaim 80 MiB of page cache not read for 60 s");
+    assert_eq!(
+        status.why,
+        "would reclaim 80 MiB of page cache not read for 60 s; would compact memory"
+    );
     assert_eq!((status.reclaimed_bytes, system.written(RECLAIM)), (Bytes::ZERO, String::new()));
 }
 
@@ -168,6 +181,8 @@ fn what_cannot_be_reclaimed_is_said_and_tried_again() {
     let status = system.steps(5, DaemonMode::On);
     assert_eq!(status.state, "fails");
     assert!(status.why.contains("memory.reclaim is missing"), "{}", status.why);
+    // What takes no cache goes on
+    assert_eq!(system.written(COMPACT), "1");
     system.write(RECLAIM, "");
     assert_eq!(system.steps(1, DaemonMode::On).state, "works");
 }

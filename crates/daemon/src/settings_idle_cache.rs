@@ -12,7 +12,7 @@ use crate::settings::SettingsChecks;
 pub struct IdleCacheSettings {
     /// Once it was not read for so long; none: never.
     pub after: Option<Duration>,
-    /// Memory is compacted afterwards, if much of what is free lies among pages in use.
+    /// Memory is compacted, if much of what is free lies among pages in use.
     pub compact: bool,
 }
 

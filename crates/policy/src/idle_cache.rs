@@ -1,5 +1,6 @@
 //! Which page cache a virtual machine can give up on a kernel that does not choose by use: what was
-//! not read for a time. What is read again soon after it went makes the time longer.
+//! not read for a time. What is read again soon after it went makes the time longer. And when
+//! memory is compacted, so that what is free can be reported in whole blocks.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,8 +12,15 @@ use ramslice_types::Pages;
 const STALL_SHARE: u32 = 1000;
 /// If more than one part in so many of what went is read again, the time was too short.
 const AGAIN_SHARE: u64 = 16;
-/// The most times that cache has to be older than the settings say.
+/// The most times that cache has to be older than the settings say, and that the pause between two
+/// compactions is longer.
 const MOST_PATIENCE: u32 = 16;
+/// Processors that work for more than this part of the time are busy...
+const BUSY_SHARE: u32 = 4;
+/// ... for which what is due waits so long at most.
+const BUSY_WAIT: Duration = Duration::from_mins(1);
+/// A compaction has to bring one part in so many of what is free among pages in use.
+const GAIN_SHARE: u64 = 4;
 
 /// What is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +29,19 @@ pub struct IdleCacheConfig {
     pub after: Duration,
     /// Less than this is left where it is.
     pub least: Pages,
+    /// So much that is free among pages in use is worth a compaction; none: never.
+    pub loose: Option<Pages>,
+}
+
+/// What tasks did since the last look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TaskLoad {
+    /// Some of them waited for memory.
+    pub waited: Duration,
+    /// The processors worked, as a sum over them.
+    pub busy: Duration,
+    /// Of so much time.
+    pub within: Duration,
 }
 
 /// What the kernel counts; all but the first since the boot.
@@ -49,6 +70,8 @@ pub enum IdleCacheReason {
         /// So long since the last look.
         waited: Duration,
     },
+    /// The processors have other work.
+    Busy,
     /// Little of it is idle.
     Little {
         /// So much.
@@ -69,6 +92,7 @@ impl fmt::Display for IdleCacheReason {
             Self::TasksWait { waited } => {
                 write!(f, "tasks waited for memory for {} ms", waited.as_millis())
             }
+            Self::Busy => f.write_str("the processors are busy"),
             Self::Little { idle, wait } => {
                 write!(f, "{idle} pages of cache are idle for {} s", seconds(wait))
             }
@@ -91,12 +115,23 @@ pub struct IdleCachePolicy {
     looks: VecDeque<(Duration, CacheCounts)>,
     patience: u32,
     given_up: Option<GivenUp>,
+    /// Since when what is due waits for busy processors.
+    held: Option<Duration>,
+    /// When memory may be compacted again, and after how many times the time that is set.
+    compaction: (Duration, u32),
 }
 
 impl IdleCachePolicy {
     /// With these settings.
     pub fn new(config: IdleCacheConfig) -> Self {
-        Self { config, looks: VecDeque::new(), patience: 1, given_up: None }
+        Self {
+            config,
+            looks: VecDeque::new(),
+            patience: 1,
+            given_up: None,
+            held: None,
+            compaction: (Duration::ZERO, 1),
+        }
     }
 
     /// For how long what goes has not been read.
@@ -104,8 +139,7 @@ impl IdleCachePolicy {
         self.config.after * self.patience
     }
 
-    /// How many pages are to go now. `waited`: how long tasks have waited for memory since the last
-    /// look.
+    /// How many pages are to go now.
     ///
     /// # Errors
     /// Why none is.
@@ -113,22 +147,31 @@ impl IdleCachePolicy {
         &mut self,
         time: Duration,
         counts: CacheCounts,
-        waited: Duration,
+        load: TaskLoad,
     ) -> Result<Pages, IdleCacheReason> {
         self.judge(time, &counts);
         let wait = self.wait();
         let last = self.looks.back().map_or(time, |look| look.0);
+        if self.looks.is_empty() {
+            // What tasks do is not known so far
+            self.compaction.0 = time + self.config.after;
+        }
         self.looks.push_back((time, counts));
         while self.looks.get(1).is_some_and(|&(when, _)| when + wait <= time) {
             self.looks.pop_front();
         }
         let (since, first) = self.looks[0];
+        if load.waited * STALL_SHARE > time.saturating_sub(last) {
+            return Err(IdleCacheReason::TasksWait { waited: load.waited });
+        }
+        let busy = load.busy > load.within / BUSY_SHARE;
+        if busy && time.saturating_sub(*self.held.get_or_insert(time)) < BUSY_WAIT {
+            return Err(IdleCacheReason::Busy);
+        }
+        self.held = None;
         let watched = time.saturating_sub(since);
         if watched < wait {
             return Err(IdleCacheReason::Watching { watched, wait });
-        }
-        if waited * STALL_SHARE > time.saturating_sub(last) {
-            return Err(IdleCacheReason::TasksWait { waited });
         }
         let idle = self.idle(&first, &counts);
         if idle < self.config.least {
@@ -154,6 +197,21 @@ impl IdleCachePolicy {
             pages: pages + before.map_or(Pages::ZERO, |before| before.pages),
             read_again_before: before.map_or(read_again, |before| before.read_again_before),
         });
+    }
+
+    /// Whether memory is to be compacted, unless tasks wait for memory or processors are busy: so
+    /// much is free among pages in use.
+    pub fn compacts(&self, time: Duration, loose: Pages) -> bool {
+        self.config.loose.is_some_and(|least| loose >= least) && time >= self.compaction.0
+    }
+
+    /// Notes what a compaction left of that. If it brought little, the next is later.
+    pub fn compacted(&mut self, time: Duration, before: Pages, after: Pages) {
+        let gained = before.saturating_sub(after);
+        let (_, times) = self.compaction;
+        let times = if gained < Pages(before.0 / GAIN_SHARE) { times * 2 } else { 1 };
+        let times = times.min(MOST_PATIENCE);
+        self.compaction = (time + self.config.after * times, times);
     }
 
     /// Whether what went is read again, or was rightly taken for idle.
@@ -185,7 +243,11 @@ mod tests {
 
     impl WatchedCache {
         fn new() -> Self {
-            let config = IdleCacheConfig { after: Duration::from_mins(1), least: Pages(100) };
+            let config = IdleCacheConfig {
+                after: Duration::from_mins(1),
+                least: Pages(100),
+                loose: Some(Pages(1000)),
+            };
             Self {
                 policy: IdleCachePolicy::new(config),
                 time: Duration::from_hours(1),
@@ -201,7 +263,7 @@ mod tests {
 
         fn look(&mut self) -> Result<Pages, IdleCacheReason> {
             self.time += STEP;
-            self.policy.look(self.time, self.counts, Duration::ZERO)
+            self.policy.look(self.time, self.counts, TaskLoad::default())
         }
 
         /// Looks for so long as nothing is to go, at most a minute.
@@ -261,11 +323,56 @@ mod tests {
         machine.watch().unwrap();
         machine.time += STEP;
         let waited = STEP / 999;
-        let seen = machine.policy.look(machine.time, machine.counts, waited);
+        let waits = |waited| TaskLoad { waited, ..TaskLoad::default() };
+        let seen = machine.policy.look(machine.time, machine.counts, waits(waited));
         assert_eq!(seen, Err(IdleCacheReason::TasksWait { waited }));
         machine.time += STEP;
-        let seen = machine.policy.look(machine.time, machine.counts, STEP / 1001);
+        let seen = machine.policy.look(machine.time, machine.counts, waits(STEP / 1001));
         assert_eq!(seen, Ok(Pages(5000)));
+    }
+
+    #[test]
+    fn while_processors_are_busy_nothing_goes_for_a_minute() {
+        let mut machine = WatchedCache::new();
+        machine.read(5000);
+        machine.watch().unwrap();
+        let look = |machine: &mut WatchedCache, busy| {
+            machine.time += STEP;
+            // Of two processors
+            let load = TaskLoad { busy, within: 2 * STEP, ..TaskLoad::default() };
+            machine.policy.look(machine.time, machine.counts, load)
+        };
+        assert_eq!(look(&mut machine, STEP / 2), Ok(Pages(5000)));
+        for _ in 0..6 {
+            assert_eq!(look(&mut machine, STEP * 51 / 100), Err(IdleCacheReason::Busy));
+        }
+        assert_eq!(look(&mut machine, STEP * 51 / 100), Ok(Pages(5000)));
+        assert_eq!(look(&mut machine, STEP * 51 / 100), Err(IdleCacheReason::Busy));
+    }
+
+    #[test]
+    fn memory_is_compacted_where_much_is_loose_and_later_if_that_brings_little() {
+        let mut policy = WatchedCache::new().policy;
+        let minutes = |count| Duration::from_mins(count);
+        assert!(
+            !policy.compacts(minutes(1), Pages(999)) && policy.compacts(minutes(1), Pages(1000))
+        );
+        policy.compacted(minutes(1), Pages(1000), Pages(750));
+        assert!(!policy.compacts(minutes(1) + 5 * STEP, Pages(1000)));
+        assert!(policy.compacts(minutes(2), Pages(1000)));
+        policy.compacted(minutes(2), Pages(1000), Pages(751));
+        assert!(!policy.compacts(minutes(3), Pages(1000)));
+        assert!(policy.compacts(minutes(4), Pages(1000)));
+        for _ in 0..9 {
+            policy.compacted(minutes(4), Pages(1000), Pages(1000));
+        }
+        assert!(
+            !policy.compacts(minutes(19), Pages(1000)) && policy.compacts(minutes(20), Pages(1000))
+        );
+        policy.compacted(minutes(20), Pages(1000), Pages(0));
+        assert!(policy.compacts(minutes(21), Pages(1000)));
+        let never = IdleCacheConfig { loose: None, ..policy.config };
+        assert!(!IdleCachePolicy::new(never).compacts(minutes(1), Pages(1000)));
     }
 
     #[test]
@@ -311,6 +418,7 @@ mod tests {
                 IdleCacheReason::TasksWait { waited: STEP / 1000 },
                 "tasks waited for memory for 10 ms",
             ),
+            (IdleCacheReason::Busy, "the processors are busy"),
             (
                 IdleCacheReason::Little { idle: Pages(7), wait: minute },
                 "7 pages of cache are idle for 60 s",

@@ -42,7 +42,7 @@ pub use decision::{CacheMarks, DemandForecast, MarkMove, Policy, PolicyDecision}
 pub use decision_reason::DecisionReason;
 pub use economics::{EconomicsError, SliceEconomics};
 pub use governor::GovernorPolicy;
-pub use idle_cache::{CacheCounts, IdleCacheConfig, IdleCachePolicy, IdleCacheReason};
+pub use idle_cache::{CacheCounts, IdleCacheConfig, IdleCachePolicy, IdleCacheReason, TaskLoad};
 pub use limits::TenantLimits;
 pub use limits_policy::LimitsPolicy;
 pub use memory_takers::{

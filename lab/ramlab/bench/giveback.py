@@ -20,8 +20,8 @@ from .slices import images_of
 
 SCRIPT = "giveback_work.py"
 OURS, GOVERNOR, USUAL, NOTHING = "ours", "governor", "reporting", "none"
-# Ours on a kernel without ramslice: by a timer, and by the daemon
-STOCK, STOCK_DAEMON = "ours-stock", "stock-daemon"
+# Ours on a kernel without ramslice: the daemon, and by memory blocks
+STOCK, HOTPLUG = "ours-stock", "stock-hotplug"
 PLUGGED = "virtio-mem"
 # Boots of the arms that targets name, and of those beside them
 BOOTS, BOOTS_BESIDE = 10, 3
@@ -169,7 +169,7 @@ def run(arms, name, args, load="morning"):
 def stock(args):
     """The same work on a kernel without ramslice, with and without ours."""
     arms = {arm: 1 if args.quick else BOOTS for arm in (STOCK, USUAL)}
-    arms |= {STOCK_DAEMON: 1 if args.quick else BOOTS_BESIDE}
+    arms |= {HOTPLUG: 1 if args.quick else BOOTS_BESIDE}
     found, images = run(arms, "giveback-stock", args)
     return judged_stock(found), images
 
@@ -188,9 +188,9 @@ def judged_stock(found):
             [value / usual for value in minutes[STOCK]],
             beside={f"{what}-{arm}": value for what, values in
                     (("reread-gib", reread), ("work-s", work)) for arm, value in values.items()}
-            | {STOCK_DAEMON: statistics.fmean(minutes[STOCK_DAEMON]) / usual}),
+            | {HOTPLUG: statistics.fmean(minutes[HOTPLUG]) / usual}),
         stats.mean_entry("stock-lost", LOST, [sum(map(lost_by, found[STOCK]))],
-                         beside={STOCK_DAEMON: sum(map(lost_by, found[STOCK_DAEMON]))}),
+                         beside={HOTPLUG: sum(map(lost_by, found[HOTPLUG]))}),
     ]
 
 

@@ -15,10 +15,10 @@ giveback_loads.py, is the same for each ARM, which says how memory goes back:
   virtio-mem a script plugs and unplugs memory by what is available, as QEMU's monitor lets it
   ours       ramsliced switches slices off, which the power driver reports, by the policy periodic
   governor   the same by the governor, which weighs it
-  ours-stock a kernel without ramslice: free page reporting, and `ramslice giveback --now --hotplug`
-             every ten seconds
-  stock-daemon
-             the same kernel, where ramsliced reclaims cache that was not read for a minute
+  ours-stock a kernel without ramslice: free page reporting, and ramsliced, which reclaims cache
+             that was not read for 20 seconds, and compacts memory
+  stock-hotplug
+             the same kernel: `ramslice giveback --now --hotplug` every ten seconds instead
 """
 
 import argparse
@@ -43,7 +43,7 @@ from ramlab.guest.qemu_monitor import monitor
 
 PROGRAM = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 ARMS = ["none", "reporting", "order-0", "timer", "virtio-mem", "ours", "governor", "ours-stock",
-        "stock-daemon"]
+        "stock-hotplug"]
 TIMER_SECONDS = 10
 # What begins with a way of giving back, as of a daemon, is over after so long: it is no part
 SETTLED_SECONDS = 10
@@ -131,8 +131,8 @@ def drop_and_compact():
     dev.write("/proc/sys/vm/compact_memory", 1)
 
 
-def give_back_on_stock():
-    """What ours does where the kernel has no ramslice. Status 1: short of memory, interrupted."""
+def give_back_by_hotplug():
+    """Takes memory blocks for it. Status 1: short of memory, or interrupted."""
     words = ["giveback", "--now", "--hotplug"]
     done = subprocess.run([PROGRAM, *words], capture_output=True, text=True)
     if done.returncode not in (0, 1):
@@ -233,9 +233,9 @@ def main():
     ways = {
         "timer": lambda: every(TIMER_SECONDS, drop_and_compact),
         "virtio-mem": lambda: every(1, plugging),
-        "ours-stock": lambda: every(TIMER_SECONDS, give_back_on_stock),
+        "stock-hotplug": lambda: every(TIMER_SECONDS, give_back_by_hotplug),
         "ours": lambda: daemon(PERIODIC, log),
-        "stock-daemon": lambda: daemon(PERIODIC, log),
+        "ours-stock": lambda: daemon(PERIODIC, log),
         "governor": lambda: daemon(GOVERNOR, log),
     }
     with NeverIdle() as idle:

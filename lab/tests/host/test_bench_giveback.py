@@ -155,9 +155,9 @@ def test_another_load_is_judged_against_reporting_and_nothing():
 def test_on_stock_ours_is_compared_with_reporting_alone():
     half = figures({row["s"]: (row["phase"], row["held_bytes"] / GIB / 2)
                     for row in OURS["samples"]}, phases=slower("files", 2))
-    found = {giveback.STOCK: [half, half], giveback.STOCK_DAEMON: [OURS], giveback.USUAL: [OURS]}
+    found = {giveback.STOCK: [half, half], giveback.HOTPLUG: [OURS], giveback.USUAL: [OURS]}
     entries = {entry["name"]: entry for entry in giveback.judged_stock(found)}
     assert entries["stock-gib-minutes"]["value"] == pytest.approx(0.5)
     assert entries["stock-gib-minutes"]["beside"]["work-s-ours-stock"] == pytest.approx(6)
-    assert entries["stock-gib-minutes"]["beside"]["stock-daemon"] == pytest.approx(1)
+    assert entries["stock-gib-minutes"]["beside"]["stock-hotplug"] == pytest.approx(1)
     assert entries["stock-lost"]["value"] == 0

@@ -243,6 +243,7 @@ mod tests {
     fn idle_cache_that_cannot_go_to_the_host_is_not_offered() {
         let rows = |offered| {
             let memory = GuestMemoryUse {
+                total: Bytes(4 << 30),
                 free: Bytes::ZERO,
                 whole_blocks: Bytes::ZERO,
                 idle_cache: Bytes(3 << 20),
@@ -262,6 +263,7 @@ mod tests {
     #[test]
     fn what_was_used_lately_goes_only_if_all_cache_is_to_go() {
         let memory = GuestMemoryUse {
+            total: Bytes(4 << 30),
             free: Bytes(1 << 20),
             whole_blocks: Bytes::ZERO,
             idle_cache: Bytes(3 << 20),
