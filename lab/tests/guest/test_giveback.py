@@ -354,7 +354,7 @@ class SmallSlices(GivebackTest):
 
 # Kernel pages together, so that a slice has none
 @vm(**memory_file("3G", BALLOON), append="ramslice=1G ramslice_placement=packed")
-class LargeSlices(GivebackTest):
+class SlicesOfAGib(GivebackTest):
     def test_a_slice_of_a_gib_goes_to_the_host_and_comes_back(self):
         numbers = [s.id for s in self.device.snapshot()]
         for number in numbers:
