@@ -88,7 +88,9 @@ class StockGiveback(unittest.TestCase):
             self.assertIn("needs a kernel with ramslice", done.stderr)
 
 
-HOT_MIB, HOT_AT = 40, 600
+HOT_MIB, HOT_AT = 16, 600
+# Also a guest that gets little of the host reads what is in use several times within it
+AFTER_SECONDS = 20
 
 
 class Disk:
@@ -120,7 +122,7 @@ class StockDaemonGivesCache(unittest.TestCase):
 
     def configure(self, mode):
         self.daemon.configure(mode=mode, policy="periodic",
-                              more="[idle_cache]\nafter_seconds = 4\n")
+                              more=f"[idle_cache]\nafter_seconds = {AFTER_SECONDS}\n")
         settings = self.daemon.folder / "c.toml"
         settings.write_text('backend = "kernel"\n' + settings.read_text())
 
@@ -142,7 +144,7 @@ class StockDaemonGivesCache(unittest.TestCase):
                     and held_mib() < held - CACHE_MIB * 7 // 10)
 
         self.daemon.until(gone)
-        self.assertLess(disk.read(HOT_AT, HOT_MIB), HOT_MIB // 8)
+        self.assertLess(disk.read(HOT_AT, HOT_MIB), HOT_MIB // 4)
         self.assertGreater(disk.read(0, CACHE_MIB), CACHE_MIB * 7 // 10)
         status = self.daemon.status()
         self.assertIn("a kernel without ramslice", status["why"])
@@ -152,7 +154,7 @@ class StockDaemonGivesCache(unittest.TestCase):
         self.assertGreater(metrics["ramslice_idle_cache_reclaimed_bytes_total"], 0)
         self.assertEqual((metrics["ramslice_up"], hotplug_blocks.off()), (1, set()))
         # What was read again makes it wait for longer
-        self.daemon.until(lambda: self.idle_cache()["after_seconds"] > 4)
+        self.daemon.until(lambda: self.idle_cache()["after_seconds"] > AFTER_SECONDS)
 
     def test_mode_observe_says_what_would_go_and_keeps_it(self):
         disk = Disk(self)
