@@ -42,6 +42,11 @@ pub struct GuestMemoryUse {
 }
 
 impl GuestMemoryUse {
+    /// Page cache, used lately or not.
+    pub fn cache(&self) -> Bytes {
+        self.idle_cache + self.used_cache
+    }
+
     /// Free, but among pages in use: in blocks that are too small to be reported.
     pub fn loose(&self) -> Bytes {
         self.free.saturating_sub(self.whole_blocks)
@@ -76,6 +81,10 @@ pub enum ReclaimError {
     #[error(transparent)]
     Failed(#[from] KernelError),
 }
+
+/// What is reclaimed at a time: a signal waits no longer than that, and older kernels take more
+/// than is asked for.
+const STEP: Bytes = Bytes(8 << 20);
 
 /// The running system, or a copy of its files.
 #[derive(Debug, Clone)]
@@ -130,13 +139,34 @@ impl GuestMemory {
         Err(ReclaimError::NoCgroup(usual))
     }
 
-    /// Reclaims so much of the cache that is used least; programs' memory stays.
+    /// Reclaims so much of the cache that is used least; programs' memory stays. How memory is used
+    /// afterwards.
     ///
-    /// The kernel takes what it finds: less is no error.
+    /// The kernel takes what it finds: less is no error. Before each step, `goes_on` is asked, with
+    /// what went or was asked for so far.
     ///
     /// # Errors
     /// See [`ReclaimError`].
-    pub fn reclaim_cache(&self, bytes: Bytes, has_swap: bool) -> Result<(), ReclaimError> {
+    pub fn reclaim_cache(
+        &self,
+        wanted: Bytes,
+        before: &GuestMemoryUse,
+        goes_on: &dyn Fn(Bytes) -> bool,
+    ) -> Result<GuestMemoryUse, ReclaimError> {
+        let (mut asked, mut now) = (Bytes::ZERO, *before);
+        loop {
+            let done = asked.max(before.cache().saturating_sub(now.cache()));
+            if done >= wanted || !goes_on(done) {
+                return Ok(now);
+            }
+            let part = STEP.min(wanted.saturating_sub(done));
+            self.reclaim_at_once(part, before.has_swap)?;
+            asked = Bytes(asked.0 + part.0);
+            now = self.look()?;
+        }
+    }
+
+    fn reclaim_at_once(&self, bytes: Bytes, has_swap: bool) -> Result<(), ReclaimError> {
         let path = self.reclaim_file()?;
         match fs::write(&path, format!("{} swappiness=0", bytes.0)) {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -279,7 +309,7 @@ Node 0, zone    DMA32   1024     17      3      2      1      1      1      1   
         for name in RECLAIM {
             let (root, memory) = system(&[(name, "")]);
             memory.check_reclaim().unwrap();
-            memory.reclaim_cache(Bytes(4096), true).unwrap();
+            memory.reclaim_at_once(Bytes(4096), true).unwrap();
             let text = fs::read_to_string(root.path().join(name)).unwrap();
             assert_eq!(text, "4096 swappiness=0");
         }
@@ -290,7 +320,7 @@ Node 0, zone    DMA32   1024     17      3      2      1      1      1      1   
         let error = |files: &[(&str, &str)]| {
             let (_root, memory) = system(files);
             let error = memory.check_reclaim().unwrap_err().to_string();
-            assert_eq!(memory.reclaim_cache(Bytes(4096), false).unwrap_err().to_string(), error);
+            assert_eq!(memory.reclaim_at_once(Bytes(4096), false).unwrap_err().to_string(), error);
             error
         };
         let text = error(&[]);

@@ -5,7 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ramslice_backend::{GuestMemory, GuestMemoryUse, KernelError, ReclaimError, VmstatCounters};
+use ramslice_backend::{GuestMemory, KernelError, ReclaimError, VmstatCounters};
+use ramslice_doctor::{MemoryReturn, SystemRoot, ways_to_give_back};
 use ramslice_policy::{CacheCounts, IdleCacheConfig, IdleCachePolicy, IdleCacheReason, TaskLoad};
 use ramslice_types::{Bytes, Pages};
 use rustix::param::page_size;
@@ -22,9 +23,6 @@ const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Less than this is not worth a request.
 const LEAST: Bytes = Bytes(4 << 20);
-/// What is reclaimed at a time: a signal waits no longer than that, and older kernels take more
-/// than is asked for.
-const STEP: Bytes = Bytes(8 << 20);
 /// So much that is free among pages in use is worth a compaction, at least...
 const LOOSE: Bytes = Bytes(32 << 20);
 /// ... and of all memory, one part in so many.
@@ -54,10 +52,14 @@ impl IdleCacheStatus {
 /// The policy with the files that it reads and writes.
 #[derive(Debug)]
 pub(crate) struct IdleCache {
+    root: PathBuf,
     memory: GuestMemory,
     vmstat: PathBuf,
     is_patched: bool,
-    settings: IdleCacheSettings,
+    /// A device was seen by which the host hears of free memory.
+    is_reported: bool,
+    /// The settings and mode in force; none so far.
+    in_force: Option<(IdleCacheSettings, DaemonMode)>,
     policy: Option<IdleCachePolicy>,
     processors: PathBuf,
     /// How long tasks had waited for memory at the last look.
@@ -73,10 +75,12 @@ impl IdleCache {
     /// The system whose files are below `root`.
     pub(crate) fn under(root: &Path) -> Self {
         Self {
+            root: root.to_owned(),
             memory: GuestMemory::under(root),
             vmstat: root.join("proc/vmstat"),
             is_patched: root.join(RAMSLICE).exists(),
-            settings: IdleCacheSettings::default(),
+            is_reported: false,
+            in_force: None,
             policy: None,
             processors: root.join("proc/stat"),
             stalled: Duration::ZERO,
@@ -95,8 +99,8 @@ impl IdleCache {
     /// The time between two looks; none if it has nothing to do.
     pub(crate) fn pause(&self) -> Option<Duration> {
         self.policy.as_ref()?;
-        let after = self.settings.after?;
-        Some((after / LOOKS).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
+        let (settings, _) = self.in_force?;
+        Some((settings.after? / LOOKS).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
     }
 
     /// What it did and why, for the status.
@@ -110,35 +114,50 @@ impl IdleCache {
 
     /// Takes the settings in force, and has nothing to do where they or the kernel say so.
     pub(crate) fn set(&mut self, settings: IdleCacheSettings, mode: DaemonMode) {
-        let why = match (settings.after, mode.idle()) {
-            _ if settings.after.is_some() && self.is_patched => {
-                Some(("kernel", "ramslice's kernel chooses cache by use itself"))
-            }
-            (None, _) => Some(("off", "idle_cache.after_seconds is 0")),
-            (_, Some(idle)) => Some(("off", idle)),
-            _ => None,
-        };
-        if let Some((state, why)) = why {
-            self.policy = None;
-            self.status = IdleCacheStatus::of(state, why);
-        } else if let (Some(after), true) =
-            (settings.after, self.policy.is_none() || settings != self.settings)
-        {
-            let all = self.memory.look().map_or(Bytes::ZERO, |now| now.total);
-            let loose = pages(LOOSE.max(Bytes(all.0 / LOOSE_SHARE)));
-            self.policy = Some(IdleCachePolicy::new(IdleCacheConfig {
-                after,
-                least: pages(LEAST),
-                loose: settings.compact.then_some(loose),
-            }));
-            self.status = IdleCacheStatus::of("works", "the cache was not looked at so far");
+        let before = self.in_force.replace((settings, mode));
+        if before == self.in_force {
+            return;
         }
-        self.settings = settings;
+        let (state, why) = match (settings.after, mode.idle()) {
+            (None, _) => ("off", "idle_cache.after_seconds is 0"),
+            _ if self.is_patched => ("kernel", "ramslice's kernel chooses cache by use itself"),
+            (_, Some(idle)) => ("off", idle),
+            (Some(after), None) => {
+                if self.policy.is_none() || before.is_none_or(|before| before.0 != settings) {
+                    let all = self.memory.look().map_or(Bytes::ZERO, |now| now.total);
+                    let loose = pages(LOOSE.max(Bytes(all.0 / LOOSE_SHARE)));
+                    self.policy = Some(IdleCachePolicy::new(IdleCacheConfig {
+                        after,
+                        least: pages(LEAST),
+                        loose: settings.compact.then_some(loose),
+                    }));
+                }
+                self.status = IdleCacheStatus::of("works", "the cache was not looked at so far");
+                return;
+            }
+        };
+        self.policy = None;
+        self.status = IdleCacheStatus::of(state, why);
+    }
+
+    /// Whether the host hears of free memory: a device may come while the daemon runs.
+    fn reaches_the_host(&mut self) -> bool {
+        if !self.is_reported {
+            let ways = SystemRoot::open(&self.root).map(|root| ways_to_give_back(&root));
+            self.is_reported =
+                ways.is_ok_and(|ways| ways.iter().any(MemoryReturn::may_take_reports));
+        }
+        self.is_reported
     }
 
     /// Looks, and reclaims what is idle if it may. `goes_on` is asked between two steps.
     pub(crate) fn step(&mut self, now: Duration, mode: DaemonMode, goes_on: &dyn Fn() -> bool) {
         if self.policy.is_none() {
+            return;
+        }
+        if !self.reaches_the_host() {
+            let why = "no device of this machine reports free memory to a host";
+            self.status = IdleCacheStatus::of("off", why);
             return;
         }
         match self.try_step(now, mode, goes_on) {
@@ -189,8 +208,9 @@ impl IdleCache {
         }
         let (mut after, mut failed) = (before, None);
         if idle > Bytes::ZERO {
-            match reclaim(&self.memory, idle, before, goes_on) {
-                Ok((gone, then)) => {
+            match self.memory.reclaim_cache(idle, &before, &|_| goes_on()) {
+                Ok(then) => {
+                    let gone = before.cache().saturating_sub(then.cache());
                     self.reclaimed = Bytes(self.reclaimed.0 + gone.0);
                     policy.gave_up(now, pages(gone), counts.read_again);
                     said = format!("reclaimed {gone} of page cache not read for {wait} s");
@@ -243,25 +263,6 @@ impl IdleCache {
             read_again: Pages(get("workingset_refault_file")),
         })
     }
-}
-
-/// Reclaims so much cache: what went, and how memory is used then.
-fn reclaim(
-    memory: &GuestMemory,
-    wanted: Bytes,
-    before: GuestMemoryUse,
-    goes_on: &dyn Fn() -> bool,
-) -> Result<(Bytes, GuestMemoryUse), ReclaimError> {
-    let (mut asked, mut gone, mut now) = (Bytes::ZERO, Bytes::ZERO, before);
-    while asked.max(gone) < wanted && goes_on() {
-        let part = STEP.min(wanted.saturating_sub(asked.max(gone)));
-        memory.reclaim_cache(part, before.has_swap)?;
-        asked = Bytes(asked.0 + part.0);
-        now = memory.look()?;
-        gone =
-            (before.idle_cache + before.used_cache).saturating_sub(now.idle_cache + now.used_cache);
-    }
-    Ok((gone, now))
 }
 
 fn pages(bytes: Bytes) -> Pages {

@@ -8,6 +8,7 @@ const STEP: Duration = Duration::from_secs(15);
 const SETTINGS: IdleCacheSettings =
     IdleCacheSettings { after: Some(Duration::from_mins(1)), compact: true };
 const RECLAIM: &str = "sys/fs/cgroup/memory.reclaim";
+const BALLOON: &str = "sys/bus/virtio/devices/virtio0";
 const COMPACT: &str = "proc/sys/vm/compact_memory";
 
 struct System {
@@ -32,7 +33,10 @@ impl System {
             fs::write(root.path().join(name), "").unwrap();
         }
         let cache = IdleCache::under(root.path());
+        fs::create_dir_all(root.path().join(BALLOON)).unwrap();
         let system = Self { root, cache, time: Duration::from_hours(1) };
+        system.write(&format!("{BALLOON}/device"), "0x0005\n");
+        system.write(&format!("{BALLOON}/features"), "0000010000000000\n");
         // Nothing of what is free lies in whole blocks
         system.write("proc/buddyinfo", "");
         system.stalls(0);
@@ -184,5 +188,19 @@ fn what_cannot_be_reclaimed_is_said_and_tried_again() {
     // What takes no cache goes on
     assert_eq!(system.written(COMPACT), "1");
     system.write(RECLAIM, "");
+    assert_eq!(system.steps(1, DaemonMode::On).state, "works");
+}
+
+#[test]
+fn nothing_goes_where_no_host_would_hear_of_it_until_a_device_comes() {
+    let mut system = System::new();
+    system.write(&format!("{BALLOON}/features"), "0000000000000000\n");
+    let status = system.steps(9, DaemonMode::On);
+    assert_eq!(
+        (status.state, status.why.as_str()),
+        ("off", "no device of this machine reports free memory to a host")
+    );
+    assert_eq!((system.written(RECLAIM), system.written(COMPACT)), (String::new(), String::new()));
+    system.write(&format!("{BALLOON}/features"), "0000010000000000\n");
     assert_eq!(system.steps(1, DaemonMode::On).state, "works");
 }

@@ -276,7 +276,7 @@ impl<'a> MainLoop<'a> {
             guard: None,
             trigger: None,
             cold: None,
-            idle_cache: Self::cache_of(Path::new("/"), options.host.vmstat.is_some()),
+            idle_cache: options.host.vmstat.is_some().then(|| IdleCache::under(Path::new("/"))),
             next_cache_look: None,
             pressure_error: None,
             metrics_server: None,
@@ -425,7 +425,7 @@ impl MainLoop<'_> {
 
     fn try_step(&mut self, now: Duration) -> Result<(), BackendError> {
         if self.has_only_cache() {
-            self.metrics.no_machine();
+            self.do_without_slices();
             return Ok(());
         }
         self.open()?;
@@ -469,21 +469,9 @@ impl MainLoop<'_> {
         let backend = Arc::clone(&opened.backend);
         self.what_if = self.what_if.take().map(|what_if| what_if.around(backend));
         let becomes_stock = opened.guardable.is_some();
-        let before = self.backend.replace(opened);
-        // Without a guard, this daemon has nothing offline by memory hotplug.
-        let leaves_stock = !becomes_stock
-            && self.guard.is_some()
-            && before.as_ref().is_some_and(|before| before.guardable.is_some());
-        if leaves_stock && self.wakes(true) {
-            info!("the stock backend is no longer used: what it took offline is woken");
-            self.replaced = before;
-            self.wake_pending = false;
-        } else if leaves_stock {
-            warn!(
-                "the stock backend is no longer used: by stop.slices, what it took offline stays \
-                 so, and nothing wakes it when memory runs short"
-            );
-        } else if self.replaced.take_if(|replaced| replaced.kind == kind).is_some() {
+        let before = self.backend.replace(opened).filter(|_| !becomes_stock);
+        let leaves_stock = before.is_some_and(|before| self.leave_stock(before));
+        if !leaves_stock && self.replaced.take_if(|replaced| replaced.kind == kind).is_some() {
             // The same kind again, which knows what is offline.
             self.wake_pending |= self.engine.settings().mode != DaemonMode::On;
         }
@@ -507,6 +495,26 @@ impl MainLoop<'_> {
         }
         self.guard();
         Ok(())
+    }
+
+    /// The backend is no longer used. Whether it may have blocks of a stock kernel offline: they
+    /// are woken, if the settings say so.
+    fn leave_stock(&mut self, before: OpenedBackend) -> bool {
+        // Without a guard, this daemon has nothing offline by memory hotplug.
+        if self.guard.is_none() || before.guardable.is_none() {
+            return false;
+        }
+        if self.wakes(true) {
+            info!("the stock backend is no longer used: what it took offline is woken");
+            self.replaced = Some(before);
+            self.wake_pending = false;
+        } else {
+            warn!(
+                "the stock backend is no longer used: by stop.slices, what it took offline stays \
+                 so, and nothing wakes it when memory runs short"
+            );
+        }
+        true
     }
 
     /// What long reads ask whether to go on.

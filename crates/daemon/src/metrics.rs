@@ -195,7 +195,7 @@ impl DaemonMetrics {
     }
 
     /// There is no machine to read, and nothing else is wrong.
-    pub fn no_machine(&self) {
+    pub fn has_no_machine(&self) {
         self.running.set(1);
     }
 

@@ -101,6 +101,13 @@ pub struct MemoryReturn {
     pub by_itself: bool,
 }
 
+impl MemoryReturn {
+    /// A balloon with free page reporting; whether Hyper-V's host takes reports cannot be seen.
+    pub fn may_take_reports(&self) -> bool {
+        self.by_itself || self.name.starts_with("Hyper-V")
+    }
+}
+
 /// A module as EDAC sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EdacModule {

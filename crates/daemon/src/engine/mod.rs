@@ -369,6 +369,14 @@ impl DecisionEngine {
         requested || self.takers.has_acted
     }
 
+    /// There is no machine with slices to read, and by the settings there need not be.
+    pub fn has_no_machine(&mut self) {
+        self.error = None;
+        self.decisions.clear();
+        self.offline_slices.clear();
+        self.metrics.has_no_machine();
+    }
+
     /// The machine cannot be read.
     pub fn set_error(&mut self, error: &BackendError) {
         self.error = Some(error.to_string());

@@ -128,3 +128,48 @@ fn what_a_killed_daemon_left_off_by_the_kernel_stays_so_with_memory_hotplug_or_w
         assert_eq!(place.off_by_kernel(), if stays { off } else { 0 }, "{stop}");
     }
 }
+
+/// A machine whose kernel has no ramslice, with settings that give back its cache alone.
+fn only_cache(daemon: &mut MainLoop<'_>, root: &Path) {
+    daemon.idle_cache = Some(IdleCache::under(root));
+    let text = fs::read_to_string(&daemon.options.config).unwrap();
+    let text = text.replace("backend = \"auto\"", "backend = \"kernel\"");
+    fs::write(&daemon.options.config, text + "[idle_cache]\nafter_seconds = 20\n").unwrap();
+    daemon.reload();
+    assert!(daemon.has_only_cache());
+}
+
+#[test]
+fn what_is_offline_by_memory_hotplug_is_woken_by_a_daemon_that_gives_back_cache_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let place = TestPlace::new();
+    place.run("boot", "on", "auto", |daemon| {
+        daemon.step();
+        assert!(!place.fake.off().is_empty());
+        only_cache(daemon, root.path());
+        daemon.step();
+        assert!(place.fake.off().is_empty() && daemon.backend.is_none() && daemon.guard.is_none());
+        let status = fs::read_to_string(place.dir.path().join("status.json")).unwrap();
+        assert!(status.contains("\"a kernel without ramslice: "), "{status}");
+        assert_eq!(daemon.last_error, None);
+    });
+    let place = TestPlace::new();
+    let off = place.kill("auto");
+    place.fake.wakes(off[0], false);
+    place.run("boot", "on", "auto", |daemon| {
+        only_cache(daemon, root.path());
+        daemon.step();
+        // What does not wake is guarded, and tried again at each step
+        assert!(daemon.guard.is_some() && place.fake.off() == off[..1]);
+        place.fake.wakes(off[0], true);
+        daemon.step();
+        assert!(daemon.guard.is_none() && place.fake.off().is_empty());
+    });
+    let place = TestPlace::new();
+    let off = place.kill("leave");
+    place.run("boot", "on", "leave", |daemon| {
+        only_cache(daemon, root.path());
+        daemon.step();
+        assert_eq!(place.fake.off(), off);
+    });
+}

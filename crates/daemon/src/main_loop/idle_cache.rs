@@ -1,19 +1,14 @@
 //! What the main loop has to do with page cache that a kernel without ramslice gives up.
 
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{BEYOND_DEADLINE, MainLoop};
-use crate::idle_cache::{IdleCache, IdleCacheStatus};
+use super::{BEYOND_DEADLINE, MainLoop, WAKE_AT_RELOAD};
+use crate::engine::STOCK;
+use crate::idle_cache::IdleCacheStatus;
 use crate::settings::BackendChoice;
 
 impl MainLoop<'_> {
-    /// This machine's cache; none if the daemon decides for another one.
-    pub(super) fn cache_of(root: &Path, is_here: bool) -> Option<IdleCache> {
-        is_here.then(|| IdleCache::under(root))
-    }
-
     /// Whether there is nothing but cache to give back: no kernel that has slices, where the
     /// settings ask for that one alone.
     pub(super) fn has_only_cache(&self) -> bool {
@@ -22,11 +17,33 @@ impl MainLoop<'_> {
             && self.idle_cache.as_ref().is_some_and(|cache| cache.is_wanted(settings.idle_cache))
     }
 
+    /// Does without a machine that has slices; memory blocks that are offline by this daemon or an
+    /// earlier run are woken, if the settings say so.
+    pub(super) fn do_without_slices(&mut self) {
+        self.what_if = None;
+        if let Some(before) = self.backend.take() {
+            self.leave_stock(before);
+        }
+        let earlier = std::mem::take(&mut self.earlier_backends);
+        // Older state does not name the backend.
+        let is_unnamed = std::mem::take(&mut self.earlier_wake_pending) && earlier.is_empty();
+        if is_unnamed || earlier.iter().any(|kind| kind == STOCK) {
+            self.take_over(STOCK.to_owned());
+        }
+        self.wake_replaced(WAKE_AT_RELOAD);
+        self.guard();
+        self.engine.has_no_machine();
+    }
+
     /// Looks at the cache if that is due.
     pub(super) fn look_at_cache(&mut self) {
         let Some(cache) = &mut self.idle_cache else { return };
         let settings = self.engine.settings();
         cache.set(settings.idle_cache, settings.mode);
+        let Some(pause) = cache.pause() else {
+            self.next_cache_look = None;
+            return;
+        };
         if self.next_cache_look.is_some_and(|when| Instant::now() < when) {
             return;
         }
@@ -35,7 +52,7 @@ impl MainLoop<'_> {
         cache.step(self.clock.now(), settings.mode, &|| !stop.load(Ordering::Relaxed));
         drop(busy);
         self.metrics.idle_cache(&cache.status());
-        self.next_cache_look = cache.pause().map(|pause| Instant::now() + pause);
+        self.next_cache_look = Some(Instant::now() + pause);
     }
 
     /// How long the main loop may wait until the cache is looked at again.

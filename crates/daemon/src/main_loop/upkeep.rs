@@ -298,7 +298,8 @@ impl MainLoop<'_> {
     /// Writes the status file, and sends a sentence to systemd.
     pub(super) fn report_status(&mut self) {
         let next = self.next_step.saturating_duration_since(Instant::now());
-        let result = self.status(next).write(&self.options.runtime_dir);
+        let status = self.status(next);
+        let result = status.write(&self.options.runtime_dir);
         if let (Err(error), false) = (&result, self.status_failed) {
             warn!(
                 "the status cannot be written to {}: {error}",
@@ -306,7 +307,7 @@ impl MainLoop<'_> {
             );
         }
         self.status_failed = result.is_err();
-        let sentence = self.sentence();
+        let sentence = sentence(&status);
         if sentence != self.last_status {
             systemd::status(&sentence);
             self.last_status = sentence;
@@ -326,8 +327,7 @@ impl MainLoop<'_> {
     }
 
     pub(super) fn sentence(&self) -> String {
-        let status = self.status(Duration::ZERO);
-        format!("{}: {}", status.mode, status.why)
+        sentence(&self.status(Duration::ZERO))
     }
 
     pub(super) fn stop(&mut self) {
@@ -354,4 +354,9 @@ impl MainLoop<'_> {
         }
         info!("stopped");
     }
+}
+
+/// What systemd is told.
+fn sentence(status: &DaemonStatus) -> String {
+    format!("{}: {}", status.mode, status.why)
 }

@@ -39,7 +39,7 @@ impl DaemonMetrics {
         let metrics = Self {
             running: metric!(
                 "up",
-                "1 if the last step could read the machine, and the settings fit it"
+                "1 if the last step could read the machine or needs none, and the settings fit it"
             ),
             mode: metric!("mode", "1 for the mode that the daemon is in: observe, on or off"),
             policy: metric!("policy", "1 for the policy that decides"),

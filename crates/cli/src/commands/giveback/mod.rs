@@ -164,7 +164,7 @@ pub(crate) fn run(
         Some(_) => None,
         None => {
             let mut devices = ways_to_give_back(&SystemRoot::open(Path::new("/"))?);
-            devices.retain(may_take_reports);
+            devices.retain(MemoryReturn::may_take_reports);
             Some(devices)
         }
     };
@@ -256,11 +256,6 @@ fn device_names(devices: &[MemoryReturn]) -> String {
         return "no device takes reports: see `ramslice giveback --help`".to_owned();
     }
     devices.iter().map(|device| device.name).collect::<Vec<_>>().join(", ")
-}
-
-/// A balloon with free page reporting; whether Hyper-V's host takes reports cannot be seen.
-fn may_take_reports(device: &MemoryReturn) -> bool {
-    device.by_itself || device.name.starts_with("Hyper-V")
 }
 
 /// Refuses what would switch slices off without the host hearing of it.

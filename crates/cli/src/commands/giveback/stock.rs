@@ -19,9 +19,6 @@ use crate::interrupt::interruptible;
 use crate::render::{ColumnAlign, TextTable, wrapped};
 use crate::stderr;
 
-/// What is reclaimed at a time: between two steps, Ctrl-C and the progress get their turn.
-const STEP: Bytes = Bytes(32 << 20);
-
 #[derive(Serialize)]
 struct StockDocument<'a> {
     devices: &'a [MemoryReturn],
@@ -113,15 +110,12 @@ pub(super) fn run(
     let start = Instant::now();
     let progress = io::stderr().is_terminal() && !context.json();
     let (finished, emptied) = interruptible(|interrupt| {
-        let mut done = Bytes::ZERO;
-        while done < wanted && !interrupt.requested() {
-            let step = STEP.min(wanted.saturating_sub(done));
-            memory.reclaim_cache(step, before.has_swap)?;
-            done = Bytes(done.0 + step.0);
+        memory.reclaim_cache(wanted, &before, &|done| {
             if progress {
                 stderr::rewrite(format!("{done} of {wanted} of cache; Ctrl-C stops"));
             }
-        }
+            !interrupt.requested()
+        })?;
         if !interrupt.requested() {
             if progress {
                 stderr::rewrite("compacting memory".to_owned());
@@ -146,8 +140,7 @@ pub(super) fn run(
         Ok((!interrupt.requested(), emptied))
     })?;
     let now = memory.look()?;
-    let reclaimed =
-        (before.idle_cache + before.used_cache).saturating_sub(now.idle_cache + now.used_cache);
+    let reclaimed = before.cache().saturating_sub(now.cache());
     if context.json() {
         let body = StockDocument {
             reclaimed_bytes: Some(reclaimed),
@@ -193,7 +186,7 @@ fn to_reclaim(memory: &GuestMemoryUse, choice: CacheChoice) -> Bytes {
     match choice {
         CacheChoice::Keep => Bytes::ZERO,
         CacheChoice::Auto => memory.idle_cache,
-        CacheChoice::Drop => memory.idle_cache + memory.used_cache,
+        CacheChoice::Drop => memory.cache(),
     }
 }
 
