@@ -155,6 +155,30 @@ static void check_outcome(const struct ramslice_request *in, const struct ramsli
 				   __ATOMIC_RELAXED);
 }
 
+/*
+ * Allocations wake most of what went, and a number drawn is rarely that of an
+ * offline slice: a few that are free go right before, and the last one is named.
+ */
+static void leave_some_to_wake(struct ramslice_request *waking)
+{
+	struct ramslice_request req = {
+		.size = sizeof(req), .op = RAMSLICE_OP_OFFLINE_FREE, .max_slices = 3,
+		.node = RAMSLICE_ANY, .zone = RAMSLICE_ANY, .budget = RAMSLICE_UNLIMITED,
+		.deadline_ms = 100 * slow,
+	};
+	struct ramslice_request in = req;
+	int err, tries = 20;
+
+	do {
+		err = try_ioctl(fd_rw, RAMSLICE_IOC_REQUEST, &req);
+	} while (err == EBUSY && tries-- && !usleep(2000));
+	if (err)
+		return;
+	check_outcome(&in, &req, sizeof(req));
+	if (waking->op == RAMSLICE_OP_ONLINE && req.nr_done)
+		waking->id = req.last_id;
+}
+
 static void fuzz_request(enum target t)
 {
 	static const uint32_t emptying[] = {
@@ -186,6 +210,8 @@ static void fuzz_request(enum target t)
 			    (req.max_slices <= 3 && one_in(8) ? RAMSLICE_REQ_HOLD : 0);
 	else if (req.op == RAMSLICE_OP_ONLINE_ALL && one_in(2))
 		req.flags = RAMSLICE_REQ_HOLD;
+	if (t == T_WAKE && !one_in(3))
+		leave_some_to_wake(&req);
 	if (t == T_REQUEST_BAD) {
 		spoil_request(&req);
 		if (one_in(3))
