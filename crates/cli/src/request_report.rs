@@ -4,7 +4,8 @@ use std::io::Write;
 
 use anyhow::Result;
 use ramslice_types::{
-    Backend, NodeId, Reason, Request, RequestOutcome, Slice, SliceId, SliceRanges, Zone, ZoneNumber,
+    Backend, NodeId, Reason, Request, RequestOp, RequestOutcome, Slice, SliceId, SliceRanges, Zone,
+    ZoneNumber,
 };
 use serde::Serialize;
 
@@ -15,6 +16,9 @@ use crate::interrupt::interruptible;
 /// A slice and how it went with it; without a slice, a request over many.
 #[derive(Debug, Serialize)]
 struct RequestAnswer {
+    /// What was asked.
+    #[serde(skip)]
+    op: RequestOp,
     /// The slice.
     slice: Option<SliceId>,
     /// Absent if the slice was not tried, as after Ctrl-C.
@@ -37,13 +41,14 @@ pub fn is_missed(outcome: &RequestOutcome) -> bool {
 
 /// Carries out one request after another and prints an answer for each; refused if one was.
 ///
-/// `done` is the past tense, as in "offline". With `enough`, it ends once so many slices are done:
-/// it is then refused if they became fewer, whatever happened to others. Ctrl-C ends the request at
-/// hand and leaves out the others; an error of the backend comes after the answers so far.
+/// The command's name is also what the slices are then, as in "offline". With `enough`, it ends
+/// once so many slices are done: it is then refused if they became fewer, whatever happened to
+/// others. Ctrl-C ends the request at hand and leaves out the others; an error of the backend comes
+/// after the answers so far.
 pub fn report_each(
     context: &CommandContext,
     out: &mut dyn Write,
-    (command, done): (&'static str, &str),
+    command: &'static str,
     backend: &dyn Backend,
     requests: &[(Option<SliceId>, Request)],
     enough: Option<u32>,
@@ -59,7 +64,7 @@ pub fn report_each(
             let outcome = tried.then(|| backend.request(request)).transpose()?;
             count += outcome.as_ref().map_or(0, |outcome| outcome.slices_done);
             misses = if outcome.as_ref().is_some_and(is_missed) { misses + 1 } else { 0 };
-            answers.push(RequestAnswer { slice: *slice, outcome });
+            answers.push(RequestAnswer { op: request.op, slice: *slice, outcome });
         }
         Ok(())
     });
@@ -69,7 +74,7 @@ pub fn report_each(
             write_json(out, command, Body { results: &answers })?;
         } else {
             for answer in &answers {
-                writeln!(out, "{}", line(answer, done))?;
+                writeln!(out, "{}", line(answer, command))?;
             }
             if let Some(enough) = lacking {
                 let why = if misses >= MOST_MISSES {
@@ -79,7 +84,7 @@ pub fn report_each(
                 };
                 writeln!(
                     out,
-                    "{count} of {} {done}: {why}; see `ramslice slices`",
+                    "{count} of {} {command}: {why}; see `ramslice slices`",
                     slices(enough)
                 )?;
             }
@@ -108,7 +113,9 @@ fn line(answer: &RequestAnswer, done: &str) -> String {
             }
             line
         }
-        Some(outcome) if outcome.is_ok() && outcome.slices_done == 0 && done == "online" => {
+        Some(outcome)
+            if outcome.is_ok() && outcome.slices_done == 0 && answer.op == RequestOp::OnlineAll =>
+        {
             "no slice was offline".to_owned()
         }
         Some(outcome) if outcome.is_ok() => format!("{} {done}", slices(outcome.slices_done)),
@@ -217,10 +224,24 @@ mod tests {
             slices_failed: 1,
             ..RequestOutcome::default()
         };
-        let text =
-            line(&RequestAnswer { slice: Some(SliceId(7)), outcome: Some(outcome) }, "offline");
+        let id = SliceId(7);
+        let text = line(
+            &RequestAnswer { op: RequestOp::Offline(id), slice: Some(id), outcome: Some(outcome) },
+            "offline",
+        );
         assert!(text.starts_with("slice 7: refused: pinned: a device"), "{text}");
         assert!(text.contains("try again"), "{text}");
+    }
+
+    #[test]
+    fn waking_all_says_how_many_or_that_none_was_offline() {
+        let text = |op, slices_done, done| {
+            let outcome = Some(RequestOutcome { slices_done, ..RequestOutcome::default() });
+            line(&RequestAnswer { op, slice: None, outcome }, done)
+        };
+        assert_eq!(text(RequestOp::OnlineAll, 0, "online"), "no slice was offline");
+        assert_eq!(text(RequestOp::OnlineAll, 1, "online"), "1 slice online");
+        assert_eq!(text(RequestOp::OfflineFree, 0, "offline"), "0 slices offline");
     }
 
     #[test]

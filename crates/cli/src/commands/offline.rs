@@ -90,5 +90,5 @@ pub(crate) fn run(
         };
         ids.into_iter().map(|id| (Some(id), request(RequestOp::Offline(id)))).collect()
     };
-    report_each(context, out, ("offline", "offline"), backend.as_ref(), &requests, args.count)
+    report_each(context, out, "offline", backend.as_ref(), &requests, args.count)
 }

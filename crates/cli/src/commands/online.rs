@@ -65,7 +65,7 @@ pub(crate) fn run(
         };
         ids.into_iter().map(|id| (Some(id), Request::new(RequestOp::Online(id)))).collect()
     };
-    report_each(context, out, ("online", "online"), backend.as_ref(), &requests, args.count)
+    report_each(context, out, "online", backend.as_ref(), &requests, args.count)
 }
 
 /// Off, and not by another program: what is held on a stock kernel was taken by one, and
