@@ -130,8 +130,8 @@ pub struct PeriodicConfig {
     pub per_slice: bool,
     /// The most slices to switch off in one compaction.
     pub max_slices: Option<u32>,
-    /// Slices that have been empty for so many seconds go off between compactions, too; nothing
-    /// if only compactions switch slices off.
+    /// Slices that have been empty for so many seconds go off between compactions, too; with 0,
+    /// those that are empty at a look; nothing if only compactions switch slices off.
     pub empty_seconds: Option<f64>,
     /// While much memory is being taken, a compaction that is due waits, for a period at most.
     pub wait_while_growing: bool,

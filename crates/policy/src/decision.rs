@@ -134,9 +134,9 @@ pub(crate) fn not_due(due: Option<Duration>, now: Duration) -> Option<PolicyDeci
     Some(PolicyDecision::rest(DecisionReason::NotDue { wait }))
 }
 
-/// Switches off at most `slices` slices that are empty already.
-pub(crate) fn offline_empty(slices: u32) -> Request {
-    Request { max_slices: Some(slices.max(1)), ..Request::new(RequestOp::OfflineFree) }
+/// Switches off slices that are empty already, at most `slices` of them.
+pub(crate) fn offline_empty(slices: Option<u32>) -> Request {
+    Request { max_slices: slices.map(|n| n.max(1)), ..Request::new(RequestOp::OfflineFree) }
 }
 
 /// Empties the cheapest slices: at most `slices` of them within `budget`.

@@ -293,6 +293,10 @@ impl fmt::Display for DecisionReason {
                     "compacts: the period is over; budget {budget} (units of 100 cycles){each}"
                 )
             }
+            Self::EmptyForLong { slices, time } if time.is_zero() => {
+                let plural = if slices == 1 { "" } else { "s" };
+                write!(f, "switches off what is empty: at least {slices} slice{plural}")
+            }
             Self::EmptyForLong { slices, time } => write!(
                 f,
                 "switches off {slices} slices that have been empty for {:.1} s",

@@ -88,7 +88,7 @@ impl Policy for LimitsPolicy {
         let used = most - empty;
         let mut requests = Vec::new();
         if empty > 0 {
-            requests.push(offline_empty(empty));
+            requests.push(offline_empty(Some(empty)));
         }
         if used > 0 {
             // Recently used cache stays.

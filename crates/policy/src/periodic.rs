@@ -67,11 +67,14 @@ impl Policy for PeriodicPolicy {
             .config
             .empty_time()
             .map(|time| (time, self.looks.empty_throughout(time, seen)))
-            .filter(|&(_, slices)| slices > 0 && !growing);
+            .filter(|&(time, slices)| slices > 0 && (!growing || time.is_zero()));
         if let Some(rest) = not_due(self.due, seen.time).or_else(|| self.waits(seen, taken)) {
             let Some((time, slices)) = empty else { return rest };
-            let most = self.config.max_slices.map_or(slices, |most| slices.min(most));
-            self.looks.asked = most;
+            let most = self.config.max_slices;
+            self.looks.asked = most.map_or(slices, |most| slices.min(most));
+            // Without a time, also those that are empty once the processors' lists are: after a
+            // program has ended, pages on them keep most slices from being seen as empty
+            let most = if time.is_zero() { most } else { Some(self.looks.asked) };
             return PolicyDecision::send(
                 offline_empty(most),
                 DecisionReason::EmptyForLong { slices, time },
@@ -83,9 +86,7 @@ impl Policy for PeriodicPolicy {
         let request = match budget {
             // The thesis' baseline: slices that are empty by themselves go offline, whatever that
             // costs.
-            Budget::Limited(Price::ZERO) => {
-                Request { max_slices: slices, ..Request::new(RequestOp::OfflineFree) }
-            }
+            Budget::Limited(Price::ZERO) => offline_empty(slices),
             _ => Request {
                 cache: self.config.cache,
                 ..compact(slices, budget, self.config.per_slice)

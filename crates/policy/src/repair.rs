@@ -250,7 +250,7 @@ impl RepairPolicy {
     fn requests(&self, plan: &RepairPlan) -> Vec<Request> {
         let mut requests = Vec::with_capacity(plan.chosen_slices.len() + 1);
         if plan.empty > 0 {
-            requests.push(offline_empty(plan.empty));
+            requests.push(offline_empty(Some(plan.empty)));
         }
         let (budget, cache) = (Budget::from(self.config.budget), self.cache());
         let left = budget.raw().saturating_sub(plan.spent_price.0)

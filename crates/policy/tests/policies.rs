@@ -154,6 +154,19 @@ fn what_stays_empty_goes_off_between_compactions() {
 }
 
 #[test]
+fn without_a_time_all_that_is_empty_goes_off_between_compactions() {
+    let mut policy = policy(&parse(&FOLLOWS.replace("empty_seconds = 2", "empty_seconds = 0")));
+    step(&mut policy, 0, &look_empty(7000, 0));
+    // Pages on the processors' lists keep others from being seen as empty before the request
+    let second = step(&mut policy, 1, &look_empty(4000, 1));
+    assert_eq!(second.requests, [Request::new(RequestOp::OfflineFree)]);
+    assert_eq!(second.why.to_string(), "switches off what is empty: at least 1 slice");
+    assert_eq!(step(&mut policy, 2, &look_empty(4000, 0)).requests, []);
+    // Also while more is in use: it may be on those lists
+    assert_eq!(step(&mut policy, 3, &look_empty(7000, 1)).requests.len(), 1);
+}
+
+#[test]
 fn what_the_kernel_keeps_is_not_asked_for_again() {
     let mut policy = policy(&parse(FOLLOWS));
     step(&mut policy, 0, &look_empty(7000, 0));

@@ -381,7 +381,7 @@ impl GovernorPolicy {
     fn requests(&self, plan: &OfflinePlan, cache: CacheChoice) -> Vec<Request> {
         let mut requests = Vec::new();
         if plan.empty > 0 {
-            requests.push(offline_empty(plan.empty));
+            requests.push(offline_empty(Some(plan.empty)));
         }
         if plan.used > 0 {
             let budget = self.economics.price(Worth(plan.dearest * PRICE_ROOM)) + Price(1);
