@@ -10,6 +10,7 @@ import csv
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from ramlab.common import ROOT
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.daemon import PORT, Daemon
@@ -128,6 +130,29 @@ class ByDaemon(GivebackTest):
         self.assertRegex(given["sentence"], r"^gave back [0-9.]+ GiB for [0-9.]+ (s|minutes) \(")
         self.assertEqual(self.daemon.end(), 0)
         self.assertIn("gave back ", self.daemon.log())
+
+    def test_what_a_program_had_goes_at_one_look(self):
+        settings = (ROOT / "packaging/examples/giveback.toml").read_text()
+        rare = settings.replace("period_seconds = 9 ", "period_seconds = 900 ")
+        self.assertNotEqual(rare, settings)
+        (self.daemon.folder / "c.toml").write_text(f"schema_version = 1\n{rare}")
+        self.daemon.start()
+        self.daemon.until(lambda: self.on_mib() < 450)
+        # It looks after the program, not while that ends
+        with Memory(400) as memory:
+            memory.touch()
+            self.daemon.process.send_signal(signal.SIGSTOP)
+        known = len(self.daemon.log())
+        on = self.on_mib()
+        self.daemon.process.send_signal(signal.SIGCONT)
+
+        def first():
+            done = re.findall(r"has carried out a request .*done=([1-9]\d*)",
+                              self.daemon.log()[known:])
+            return int(done[0]) if done else None
+
+        # Of 25 slices; the rest of them may be in use by others, or be the reserve
+        self.assertGreaterEqual(self.daemon.until(first), 18, (on, self.daemon.log()[known:]))
 
     def test_the_floor_and_the_burst_reserve_stay_on(self):
         self.start(floor_mib=600)
