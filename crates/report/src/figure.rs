@@ -4,7 +4,7 @@ use crate::chart::Medium;
 use crate::csv::FigureData;
 use crate::figures::{
     bitmaps, energy, footprint, fullness, giveback, hit_ratio_watermarks, hit_ratios, kept_on,
-    latency, net, occupation, operations, prices, repair, residuals, shares, sizes, slices,
+    latency, net, occupation, operations, prices, repair, residuals, rest, shares, sizes, slices,
     statistics, statistics_means, utilisation,
 };
 use crate::report_data::ReportData;
@@ -110,6 +110,8 @@ pub fn figures(runs: &ReportData) -> Vec<ReportFigure> {
     all.extend(net(runs));
     // Studies of sizes are optional.
     all.extend(sizes(runs));
+    // So are results of cold memory.
+    all.extend(rest(runs));
     all.extend(latency(runs));
     all.extend(prices(runs));
     all.extend(residuals(runs));

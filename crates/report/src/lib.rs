@@ -18,6 +18,7 @@ mod page;
 mod picture;
 pub mod read;
 mod report_data;
+mod rest_data;
 mod scale;
 mod size_data;
 mod slice_history;
@@ -36,5 +37,6 @@ pub use report_data::{
     LookupInterval, MachineMoment, MarkMoment, MemoryMoment, PageCacheData, PriceSamples,
     PricedSlice, RecordingData, ReportData, RunBudget, RunEnergy, StatisticsData, ValueRange,
 };
+pub use rest_data::{ColdAccessShare, ColdAccesses, RestCurve, RestStudy, VariedLoad};
 pub use size_data::{SizeMethod, SizeRamp, SizeRampSample, SizeRun, SizeStudy};
 pub use slice_history::SliceChanges;

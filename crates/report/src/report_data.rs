@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use ramslice_types::{Bytes, CacheRatios, CensusTotals, PageComposition, PageCounts, Pages};
 
+use crate::rest_data::{ColdAccesses, RestStudy};
 use crate::scale::digits;
 use crate::size_data::SizeStudy;
 use crate::slice_history::SliceChanges;
@@ -27,6 +28,10 @@ pub struct ReportData {
     pub latencies: Vec<LatencySamples>,
     /// Programs with less and less memory.
     pub sizes: Vec<SizeStudy>,
+    /// How long slices with cold values would rest.
+    pub rest: Vec<RestStudy>,
+    /// How often cold values are reached.
+    pub cold_accesses: Vec<ColdAccesses>,
 }
 
 /// The statistics of a recording, with or without slices.

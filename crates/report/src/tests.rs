@@ -159,7 +159,6 @@ pub(crate) fn all() -> ReportData {
     ReportData {
         recorded: ["one", "<two> & more"].map(|name| Rc::new(recorded(name))).into(),
         statistics: vec![statistics("one"), statistics("<two> & more")],
-        page_cache: Vec::new(),
         prices: vec![PriceSamples {
             name: "samples".to_owned(),
             in_force: "model B".to_owned(),
@@ -179,6 +178,8 @@ pub(crate) fn all() -> ReportData {
             compactions: vec![(102.0, 104.0)],
         }],
         sizes: vec![size_data::tests::study("sort"), size_data::tests::study("<two> & more")],
+        rest: vec![rest_data::tests::rest("<two> & more")],
+        ..ReportData::default()
     }
 }
 
@@ -292,7 +293,7 @@ fn a_recording_without_a_census_has_the_figures_that_it_had_and_no_empty_boxes()
     };
     assert_eq!(one, less(&with, &of("2")));
     assert_eq!(without, less(&one, &of("1")));
-    assert_eq!((with.len(), without.len()), (without.len() + 10, 23));
+    assert_eq!((with.len(), without.len()), (without.len() + 10, 25));
 }
 
 #[test]

@@ -28,6 +28,7 @@ A RUN is
   a file of `ramslice-lab calibrate -o FILE`: prices and what slices really cost
   a file of `ramslice energy --json`, or a case study's summary or sweep: joules by setting
   a study of memory sizes, made by `ramlab size`: one program with less and less memory
+  results/bench-cold.json, made by `ramlab bench cold`: how long slices with cold values would rest
   a file NAME.csv with boottime_us,latency_us: when requests were sent and how long they took
 and NAME=RUN gives it a name. A figure whose data no run has says what it lacks and how to get it.
 

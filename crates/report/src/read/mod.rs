@@ -5,6 +5,7 @@ mod latencies;
 mod page_cache;
 mod prices;
 mod recording;
+mod rest;
 mod results;
 mod sizes;
 mod sweep;
@@ -21,6 +22,7 @@ use serde_json::Value;
 
 use self::error::Result;
 use self::latencies::latencies;
+use self::rest::ResultsFile;
 use self::results::{CaseRun, CaseStudy, SavedSample, SavedSamples, StatementFile};
 use self::sizes::{SizesFile, SizesRun};
 use self::sweep::{BudgetRow, BudgetSweep};
@@ -31,7 +33,7 @@ pub use self::error::{BoxError, PlanForRecording, RunError};
 /// What a run may be.
 const KINDS: &str = "a directory made by `ramslice-lab record`, a file of `ramslice-lab calibrate \
                      -o` or of `ramslice energy --json`, a case study's summary or sweep, a study \
-                     of memory sizes, or a .csv of latencies";
+                     of memory sizes, the kept results of cold memory, or a .csv of latencies";
 
 /// Names and paths of runs: `NAME=RUN` or `RUN`, which is then called as its file is.
 ///
@@ -159,6 +161,13 @@ impl<'a> RunReader<'a> {
                     |why| RunError::Damaged(format!("{}, run {}: {why}", path.display(), at + 1));
                 self.runs.energy.push(one.map_err(damaged)?);
             }
+            return Ok(about);
+        }
+        if has("suite") && has("entries") {
+            let file: ResultsFile = parse(path, document)?;
+            let (rest, accesses, about) = file.into_studies(name).map_err(at_path)?;
+            self.runs.rest.extend(rest);
+            self.runs.cold_accesses.extend(accesses);
             return Ok(about);
         }
         version(path, &document)?;
