@@ -50,6 +50,14 @@ def test_debians_configuration_comes_out_as_asked(debian):
     assert "CONFIG_RAMSLICE=y" in debian
 
 
+@pytest.mark.parametrize("flavour", ["debian", "lean"])
+def test_what_guides_speak_of_is_in_every_package(flavour):
+    """Give-back, cold memory, buffers; and a driver to try it."""
+    found = configure(flavour)
+    for option in ("RAMSLICE_REPORT=m", "RAMSLICE_COLD=y", "RAMSLICE_HEAP=y", "RAMSLICE_SIM=m"):
+        assert f"CONFIG_{option}" in found
+
+
 def test_every_hardening_option_is_debians_own(debian):
     asked = [line for line in HARDENING.read_text().splitlines() if line.startswith("CONFIG_")]
     assert asked
