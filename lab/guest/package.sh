@@ -95,6 +95,23 @@ holds "and the daemon sees them" soon status ok true
 rm -r /etc/systemd/system/ramsliced.service.d
 systemctl daemon-reload
 
+# What [idle_cache] does in a guest, from within the sandbox.
+mkdir -p /etc/systemd/system/ramsliced.service.d
+cat >/etc/systemd/system/ramsliced.service.d/cache.conf <<-'END'
+	[Service]
+	ExecStartPre=/bin/sh -c 'echo 64K >/sys/fs/cgroup/memory.reclaim'
+	ExecStartPre=/bin/sh -c 'echo 1 >/proc/sys/vm/compact_memory'
+END
+systemctl daemon-reload
+holds "its unit may reclaim cache and compact memory" systemctl restart ramsliced
+printf '[Service]\nExecStartPre=/bin/sh -c "echo 100 >/proc/sys/vm/swappiness"\n' \
+	>/etc/systemd/system/ramsliced.service.d/cache.conf
+systemctl daemon-reload
+holds "and change no other setting of memory" not systemctl restart ramsliced
+rm -r /etc/systemd/system/ramsliced.service.d
+systemctl daemon-reload
+holds "it starts again" systemctl restart ramsliced
+
 packs_before_sleep() {
 	for wanted in Wants After; do
 		systemctl show -P $wanted sleep.target | grep -qwF ramslice-pack.service || return 1
