@@ -250,8 +250,8 @@ fn the_drop_in_for_giving_memory_back_is_taken_and_is_what_its_page_says() {
     let example = include_str!("../../../packaging/examples/giveback.toml");
     let page = include_str!("../../../docs/how-to/give-memory-back.md");
     let settings = with_drop_ins(super::SAMPLE, &[("giveback.toml", example)]).unwrap();
-    assert_eq!((settings.mode, settings.period), (DaemonMode::On, Duration::from_secs(2)));
-    assert_eq!(settings.policy.periodic.empty_seconds, Some(2.0));
+    assert_eq!((settings.mode, settings.period), (DaemonMode::On, Duration::from_secs(3)));
+    assert_eq!(settings.policy.periodic.empty_seconds, Some(0.0));
     assert_eq!(settings.policy.periodic.wait_while_busy_seconds, Some(60.0));
     assert_eq!(settings.policy.periodic.cache, CacheChoice::Auto);
     let said = page.split("```").find_map(|part| part.strip_prefix("toml\n")).unwrap();
