@@ -2,8 +2,8 @@
 //! reporting finds, and page cache that was not used lately. And what any guest has of it: how much
 //! was reported in all, and how long tasks waited for memory.
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -51,6 +51,15 @@ impl GuestMemoryUse {
     pub fn loose(&self) -> Bytes {
         self.free.saturating_sub(self.whole_blocks)
     }
+}
+
+/// What came of reclaiming cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReclaimedCache {
+    /// So much went, whatever came meanwhile.
+    pub taken: Bytes,
+    /// How memory is used afterwards.
+    pub now: GuestMemoryUse,
 }
 
 /// Why cache could not be reclaimed.
@@ -139,11 +148,10 @@ impl GuestMemory {
         Err(ReclaimError::NoCgroup(usual))
     }
 
-    /// Reclaims so much of the cache that is used least; programs' memory stays. How memory is used
-    /// afterwards.
+    /// Reclaims so much of the cache that is used least; programs' memory stays.
     ///
-    /// The kernel takes what it finds: less is no error. Before each step, `goes_on` is asked, with
-    /// what went or was asked for so far.
+    /// The kernel takes what it finds: less is no error, and ends it. Before each step, `goes_on` is
+    /// asked, with what went so far.
     ///
     /// # Errors
     /// See [`ReclaimError`].
@@ -152,32 +160,34 @@ impl GuestMemory {
         wanted: Bytes,
         before: &GuestMemoryUse,
         goes_on: &dyn Fn(Bytes) -> bool,
-    ) -> Result<GuestMemoryUse, ReclaimError> {
-        let (mut asked, mut now) = (Bytes::ZERO, *before);
-        loop {
-            let done = asked.max(before.cache().saturating_sub(now.cache()));
-            if done >= wanted || !goes_on(done) {
-                return Ok(now);
+    ) -> Result<ReclaimedCache, ReclaimError> {
+        let mut done = ReclaimedCache { taken: Bytes::ZERO, now: *before };
+        while done.taken < wanted && goes_on(done.taken) {
+            let part = STEP.min(wanted.saturating_sub(done.taken));
+            let end = self.reclaim_at_once(part, before.has_swap)?;
+            let now = self.look()?;
+            // Cache may grow meanwhile, and older kernels take more than is asked for
+            let gone = done.now.cache().saturating_sub(now.cache());
+            let taken = if end == StepEnd::Whole { gone.max(part) } else { gone.min(part) };
+            done = ReclaimedCache { taken: done.taken + taken, now };
+            if end == StepEnd::Short {
+                break;
             }
-            let part = STEP.min(wanted.saturating_sub(done));
-            self.reclaim_at_once(part, before.has_swap)?;
-            asked = Bytes(asked.0 + part.0);
-            now = self.look()?;
         }
+        Ok(done)
     }
 
-    fn reclaim_at_once(&self, bytes: Bytes, has_swap: bool) -> Result<(), ReclaimError> {
+    fn reclaim_at_once(&self, bytes: Bytes, has_swap: bool) -> Result<StepEnd, ReclaimError> {
         let path = self.reclaim_file()?;
-        match fs::write(&path, format!("{} swappiness=0", bytes.0)) {
+        Ok(match write_once(&path, &format!("{} swappiness=0", bytes.0)) {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 if has_swap {
                     return Err(ReclaimError::WouldSwap);
                 }
-                taken(fs::write(&path, bytes.0.to_string()), path)?;
+                step_end(write_once(&path, &bytes.0.to_string()), path)?
             }
-            result => taken(result, path)?,
-        }
-        Ok(())
+            result => step_end(result, path)?,
+        })
     }
 
     /// Has the kernel move pages in use together, so that what is free lies in whole blocks.
@@ -212,12 +222,30 @@ impl GuestMemory {
     }
 }
 
-/// EAGAIN says that the kernel found less than was asked for.
-fn taken(result: io::Result<()>, path: PathBuf) -> Result<(), KernelError> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-        result => result.map_err(|source| written(path, source)),
+/// How a step of reclaiming ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StepEnd {
+    /// All of it went.
+    Whole,
+    /// The kernel looked again and again, and found less.
+    Short,
+    /// A signal came.
+    Interrupted,
+}
+
+fn step_end(result: io::Result<()>, path: PathBuf) -> Result<StepEnd, KernelError> {
+    match result.as_ref().map_err(io::Error::kind) {
+        Ok(()) => Ok(StepEnd::Whole),
+        // EAGAIN
+        Err(io::ErrorKind::WouldBlock) => Ok(StepEnd::Short),
+        Err(io::ErrorKind::Interrupted) => Ok(StepEnd::Interrupted),
+        Err(_) => result.map(|()| StepEnd::Whole).map_err(|source| written(path, source)),
     }
+}
+
+/// Unlike `fs::write`, which would begin again after a signal.
+fn write_once(path: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).open(path)?.write(text.as_bytes()).map(drop)
 }
 
 fn written(path: PathBuf, source: io::Error) -> KernelError {
@@ -331,9 +359,33 @@ Node 0, zone    DMA32   1024     17      3      2      1      1      1      1   
     }
 
     #[test]
-    fn less_than_was_asked_for_is_no_error() {
-        let path = || PathBuf::from("x");
-        assert!(taken(Err(io::ErrorKind::WouldBlock.into()), path()).is_ok());
-        assert!(taken(Err(io::ErrorKind::PermissionDenied.into()), path()).is_err());
+    fn less_than_was_asked_for_and_a_signal_are_no_errors() {
+        let end = |kind: io::ErrorKind| step_end(Err(kind.into()), PathBuf::from("x"));
+        assert_eq!(end(io::ErrorKind::WouldBlock).unwrap(), StepEnd::Short);
+        assert_eq!(end(io::ErrorKind::Interrupted).unwrap(), StepEnd::Interrupted);
+        assert!(end(io::ErrorKind::PermissionDenied).is_err());
+        assert_eq!(step_end(Ok(()), PathBuf::from("x")).unwrap(), StepEnd::Whole);
+    }
+
+    #[test]
+    fn steps_add_up_to_what_was_wanted() {
+        let text = meminfo(0);
+        let files = [("proc/meminfo", &*text), ("proc/buddyinfo", BUDDYINFO), (RECLAIM[0], "")];
+        let (root, memory) = system(&files);
+        let before = memory.look().unwrap();
+        let asked = std::cell::RefCell::new(Vec::new());
+        let goes_on = |so_far: Bytes| {
+            asked.borrow_mut().push(so_far);
+            true
+        };
+        let done = memory.reclaim_cache(Bytes(STEP.0 + 4096), &before, &goes_on).unwrap();
+        // Cache is as it was there, but the kernel said that it took all
+        assert_eq!((done.taken, done.now), (Bytes(STEP.0 + 4096), before));
+        assert_eq!(*asked.borrow(), [Bytes::ZERO, STEP]);
+        // Written over the longer text of the first step
+        let text = fs::read_to_string(root.path().join(RECLAIM[0])).unwrap();
+        assert!(text.starts_with("4096 swappiness=0"), "{text}");
+        let none = memory.reclaim_cache(STEP, &before, &|_| false).unwrap();
+        assert_eq!(none.taken, Bytes::ZERO);
     }
 }

@@ -37,7 +37,7 @@ pub use damon::{
 };
 pub use error::{FileAccess, KernelError, ReplayError};
 pub use file_systems::write_out_file_systems;
-pub use guest_memory::{GuestMemory, GuestMemoryUse, ReclaimError};
+pub use guest_memory::{GuestMemory, GuestMemoryUse, ReclaimError, ReclaimedCache};
 #[cfg(any(test, feature = "fake"))]
 pub use hotplug::FakeMachine;
 pub use hotplug::{FrameUse, FrameUses, GuardAction, HotplugBackend, HotplugGuard, WokenBy};

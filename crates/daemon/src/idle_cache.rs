@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ramslice_backend::{GuestMemory, KernelError, ReclaimError, VmstatCounters};
+use ramslice_backend::{GuestMemory, KernelError, ReclaimError, ReclaimedCache, VmstatCounters};
 use ramslice_doctor::{MemoryReturn, SystemRoot, ways_to_give_back};
 use ramslice_policy::{CacheCounts, IdleCacheConfig, IdleCachePolicy, IdleCacheReason, TaskLoad};
 use ramslice_types::{Bytes, Pages};
@@ -209,11 +209,10 @@ impl IdleCache {
         let (mut after, mut failed) = (before, None);
         if idle > Bytes::ZERO {
             match self.memory.reclaim_cache(idle, &before, &|_| goes_on()) {
-                Ok(then) => {
-                    let gone = before.cache().saturating_sub(then.cache());
-                    self.reclaimed = Bytes(self.reclaimed.0 + gone.0);
-                    policy.gave_up(now, pages(gone), counts.read_again);
-                    said = format!("reclaimed {gone} of page cache not read for {wait} s");
+                Ok(ReclaimedCache { taken, now: then }) => {
+                    self.reclaimed += taken;
+                    policy.gave_up(now, pages(taken), counts.read_again);
+                    said = format!("reclaimed {taken} of page cache not read for {wait} s");
                     info!("{said}");
                     after = then;
                 }

@@ -189,14 +189,14 @@ impl IdleCachePolicy {
         throughout.min(now.inactive.saturating_sub(arrived))
     }
 
-    /// Notes that so many pages went.
+    /// Notes that so many pages went. What goes until the first of them are judged is judged with
+    /// them: otherwise something that goes at each look would put that off for ever.
     pub fn gave_up(&mut self, time: Duration, pages: Pages, read_again: Pages) {
-        let before = self.given_up;
-        self.given_up = Some(GivenUp {
-            time,
-            pages: pages + before.map_or(Pages::ZERO, |before| before.pages),
-            read_again_before: before.map_or(read_again, |before| before.read_again_before),
-        });
+        if pages == Pages::ZERO {
+            return;
+        }
+        let first = GivenUp { time, pages: Pages::ZERO, read_again_before: read_again };
+        self.given_up.get_or_insert(first).pages += pages;
     }
 
     /// Whether memory is to be compacted, unless tasks wait for memory or processors are busy: so
@@ -392,6 +392,29 @@ mod tests {
         for _ in 0..12 {
             machine.look().unwrap_err();
         }
+        assert_eq!(machine.policy.wait(), Duration::from_mins(1));
+    }
+
+    #[test]
+    fn what_goes_at_each_look_is_judged_all_the_same() {
+        let mut machine = WatchedCache::new();
+        machine.give_up(Pages(16));
+        machine.counts.read_again += Pages(2);
+        machine.look().unwrap_err();
+        assert_eq!(machine.policy.wait(), Duration::from_mins(2));
+        for _ in 0..13 {
+            machine.give_up(Pages(100));
+            let _ = machine.look();
+        }
+        assert_eq!(machine.policy.wait(), Duration::from_mins(1));
+    }
+
+    #[test]
+    fn what_did_not_go_is_not_judged() {
+        let mut machine = WatchedCache::new();
+        machine.give_up(Pages(0));
+        machine.counts.read_again += Pages(1);
+        machine.look().unwrap_err();
         assert_eq!(machine.policy.wait(), Duration::from_mins(1));
     }
 

@@ -8,6 +8,9 @@ use crate::engine::STOCK;
 use crate::idle_cache::IdleCacheStatus;
 use crate::settings::BackendChoice;
 
+/// A look at the cache reclaims for so long; the next one goes on.
+const LONGEST_LOOK: Duration = Duration::from_secs(10);
+
 impl MainLoop<'_> {
     /// Whether there is nothing but cache to give back: no kernel that has slices, where the
     /// settings ask for that one alone.
@@ -48,8 +51,10 @@ impl MainLoop<'_> {
             return;
         }
         let busy = self.watchdog.busy(BEYOND_DEADLINE);
-        let stop = &self.signals.stop;
-        cache.step(self.clock.now(), settings.mode, &|| !stop.load(Ordering::Relaxed));
+        let (stop, began) = (&self.signals.stop, Instant::now());
+        cache.step(self.clock.now(), settings.mode, &|| {
+            !stop.load(Ordering::Relaxed) && began.elapsed() < LONGEST_LOOK
+        });
         drop(busy);
         self.metrics.idle_cache(&cache.status());
         self.next_cache_look = Some(Instant::now() + pause);

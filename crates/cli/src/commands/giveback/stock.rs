@@ -109,8 +109,8 @@ pub(super) fn run(
     let hotplug = args.hotplug.then(|| context.backend()).transpose()?;
     let start = Instant::now();
     let progress = io::stderr().is_terminal() && !context.json();
-    let (finished, emptied) = interruptible(|interrupt| {
-        memory.reclaim_cache(wanted, &before, &|done| {
+    let (finished, reclaimed, emptied) = interruptible(|interrupt| {
+        let cache = memory.reclaim_cache(wanted, &before, &|done| {
             if progress {
                 stderr::rewrite(format!("{done} of {wanted} of cache; Ctrl-C stops"));
             }
@@ -137,10 +137,9 @@ pub(super) fn run(
         if progress {
             stderr::clear();
         }
-        Ok((!interrupt.requested(), emptied))
+        Ok((!interrupt.requested(), cache.taken, emptied))
     })?;
     let now = memory.look()?;
-    let reclaimed = before.cache().saturating_sub(now.cache());
     if context.json() {
         let body = StockDocument {
             reclaimed_bytes: Some(reclaimed),
