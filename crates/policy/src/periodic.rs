@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ramslice_types::{Budget, Pages, Price, Request, RequestOp};
+use ramslice_types::{Budget, Pages, Price, Reason, Request, RequestOp};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{PeriodicConfig, PolicyKind};
@@ -86,7 +86,11 @@ impl Policy for PeriodicPolicy {
         let request = match budget {
             // The thesis' baseline: slices that are empty by themselves go offline, whatever that
             // costs.
-            Budget::Limited(Price::ZERO) => offline_empty(slices),
+            Budget::Limited(Price::ZERO) => {
+                let empty = seen.totals.nr_empty;
+                self.looks.asked = slices.map_or(empty, |most| empty.min(most));
+                offline_empty(slices)
+            }
             _ => Request {
                 cache: self.config.cache,
                 ..compact(slices, budget, self.config.per_slice)
@@ -154,7 +158,10 @@ impl RecentLooks {
     fn empty_throughout(&mut self, time: Duration, seen: &Observation<'_>) -> u32 {
         for event in seen.events {
             if let &PolicyEvent::Finished { op: RequestOp::OfflineFree, ref outcome } = event {
-                self.kept = self.asked.saturating_sub(outcome.slices_done);
+                // An error, or memory that runs short, says nothing of the others
+                let is_all = matches!(outcome.reason, Reason::None | Reason::AwakeReserve);
+                let left = self.asked.saturating_sub(outcome.slices_done);
+                self.kept = if is_all { left } else { 0 };
             }
         }
         let now = seen.totals.nr_empty;
