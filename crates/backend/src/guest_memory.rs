@@ -150,8 +150,8 @@ impl GuestMemory {
 
     /// Reclaims so much of the cache that is used least; programs' memory stays.
     ///
-    /// The kernel takes what it finds: less is no error, and ends it. Before each step, `goes_on` is
-    /// asked, with what went so far.
+    /// The kernel takes what it finds: less is no error, and ends it. Before each step, `goes_on`
+    /// is asked, with what went so far.
     ///
     /// # Errors
     /// See [`ReclaimError`].

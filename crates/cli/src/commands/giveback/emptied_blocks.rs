@@ -25,8 +25,10 @@ const FREE_SHARE: u64 = 8;
 const GAIN_SHARE: u64 = 16;
 /// How long emptying one block may take.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How long it is tried to bring one back.
-const BACK_WITHIN: Duration = Duration::from_secs(10);
+/// Blocks in a row that could not be emptied, until nothing better is expected of the next.
+const MOST_FAILURES: u32 = 3;
+/// How long it is tried to bring one back: another request may take a minute.
+const BACK_WITHIN: Duration = Duration::from_secs(90);
 const AGAIN: Duration = Duration::from_millis(100);
 /// The hidden command that brings back what this one cannot, once it was killed.
 pub(super) const KEEPER: &str = "bring-back";
@@ -53,7 +55,7 @@ fn is_shortage(reason: Reason) -> bool {
 }
 
 /// Empties memory blocks and brings each back, cheapest first, one at a time, until one more brings
-/// nothing, memory is short, or the user interrupts.
+/// nothing, three in a row cannot be emptied, memory is short, or the user interrupts.
 ///
 /// `whole_blocks` says how much is free in one piece. `progress` gets the number of blocks emptied.
 ///
@@ -70,7 +72,7 @@ pub(super) fn empty_blocks(
     slices.retain(is_worth_emptying);
     slices.sort_by_key(|slice| (slice.price, slice.id));
     let mut keeper = BlockKeeper::start()?;
-    let mut done = EmptiedBlocks::default();
+    let (mut done, mut failures) = (EmptiedBlocks::default(), 0);
     for slice in slices {
         if interrupt.requested() {
             break;
@@ -80,17 +82,19 @@ pub(super) fn empty_blocks(
         let request =
             Request { deadline: Some(DEADLINE), ..Request::new(RequestOp::Offline(slice.id)) };
         let outcome = backend.request(&request)?;
-        if outcome.slices_done == 1 {
+        // What could not be emptied may be half offline all the same
+        if outcome.slices_done == 1 || !is_online(backend, slice.id) {
             bring_back(backend, slice.id)?;
         }
         keeper.note(None)?;
         if outcome.slices_done == 0 {
-            done.failed += 1;
-            if is_shortage(outcome.reason) {
+            (done.failed, failures) = (done.failed + 1, failures + 1);
+            if is_shortage(outcome.reason) || failures == MOST_FAILURES {
                 break;
             }
             continue;
         }
+        failures = 0;
         done.emptied += 1;
         progress(done.emptied);
         let gained = whole_blocks()?.saturating_sub(before);

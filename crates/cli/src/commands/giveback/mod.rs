@@ -295,7 +295,8 @@ fn state(
     request: &Request,
 ) -> Result<GivebackState> {
     let machine = backend.machine()?;
-    // A courtesy: without permission to ask, the rest is said all the same
+    // A courtesy: without permission to ask, or beside another request, the rest is said all the
+    // same
     let dry = backend.request(&Request { dry_run: true, ..request.clone() }).ok();
     let info = machine.info;
     let bytes = |pages: Pages| pages.bytes(info.page_bytes);
@@ -370,7 +371,13 @@ fn table(state: &GivebackState) -> TextTable {
                 }
             ),
         ),
-        None => row("could go", None, "to see it takes root".to_owned()),
+        None => {
+            row(
+                "could go",
+                None,
+                "unknown: it takes root, and no other request at work".to_owned(),
+            );
+        }
     }
     row(
         "on",
@@ -443,7 +450,7 @@ fn report(
     lines.push(format!(
         "now: {} on, {} reported",
         on(info),
-        info.offline_pages.bytes(info.page_bytes)
+        info.reported_pages().bytes(info.page_bytes)
     ));
     lines
 }

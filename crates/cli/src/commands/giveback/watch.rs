@@ -98,7 +98,7 @@ pub(super) fn run(
     let memory = GuestMemory::under(Path::new("/"));
     interruptible(|interrupt| {
         let start = Instant::now();
-        let mut before = None;
+        let (mut before, mut next) = (None, Duration::ZERO);
         for line in 1_u32.. {
             let (moment, sums) = look(backend.as_deref(), &memory)?;
             let document = WatchDocument {
@@ -116,8 +116,9 @@ pub(super) fn run(
             if args.count.is_some_and(|count| u64::from(line) >= count) {
                 break;
             }
-            // By the clock, so that what a look takes does not add up
-            let next = args.interval.saturating_mul(line);
+            // By the clock, so that what a look takes does not add up; what was missed, as while
+            // the program was stopped, is left out
+            next = next.saturating_add(args.interval).max(start.elapsed());
             while start.elapsed() < next && !interrupt.requested() {
                 stdout::check_reader()?;
                 std::thread::sleep(next.saturating_sub(start.elapsed()).min(TICK));
