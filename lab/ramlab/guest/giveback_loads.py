@@ -55,9 +55,12 @@ def checksum(path):
         return hashlib.file_digest(file, "md5").hexdigest()
 
 
-def burst(mib):
-    """A program that needs memory for a moment: seconds until it had it."""
-    began = time.monotonic()
+def burst(sampler, mib):
+    """A program that needs memory for a moment: the processor's seconds until it had it.
+
+    The clock goes on while a busy host answers, which is none of the guest's work.
+    """
+    began = sampler.busy_s()
     for start in range(STARTS):
         load = Load("anon", mib)
         try:
@@ -67,7 +70,7 @@ def burst(mib):
             if load.process.returncode != -signal.SIGKILL or start == STARTS - 1:
                 raise
             time.sleep(1)
-    took = time.monotonic() - began
+    took = sampler.busy_s() - began
     # Checks every byte, and raises what is wrong
     load.end()
     return took
@@ -90,7 +93,7 @@ def morning(sampler, args):
     sampler.begin("build")
     compile_units(args.source, args.quick)
     sampler.begin("burst")
-    result["first_burst_s"] = burst(700)
+    result["first_burst_s"] = burst(sampler, 700)
     sums |= {checksum(DISK / "a"), checksum(DISK / "b")}
     sampler.begin("clean")
     for name in ("src", "tools", "out"):
@@ -102,7 +105,7 @@ def morning(sampler, args):
         if checksum(DISK / "hot") != hot:
             raise AssertionError("the file that is read again has changed")
     sampler.begin("burst again")
-    result["second_burst_s"] = burst(AGAIN_MIB)
+    result["second_burst_s"] = burst(sampler, AGAIN_MIB)
     sampler.begin("idle again")
     time.sleep(READ_SECONDS * reads / 2)
     if len(sums) != 1:
@@ -144,7 +147,7 @@ def tenants(sampler, args):
         with open(args.file, "rb") as file:
             data = file.read(TENANT_FILE_MIB * MIB)
         (home / "data").write_bytes(data)
-        burst(TENANT_MIB)
+        burst(sampler, TENANT_MIB)
         if checksum(home / "data") != hashlib.md5(data).hexdigest():
             raise AssertionError("a tenant's file has changed")
         shutil.rmtree(home)
