@@ -46,9 +46,8 @@ slower the machine is: the time of a program here, divided by its time on the pr
 Where the hardware has a meter (RAPL), the machine's energy is read from it and laid beside the \
 profile's. Root only: the counters are in debugfs. Ctrl-C ends it with the report.
 
-With --from and a recording, the ledger runs over its samples, on its clock: --every is then time \
-of the recording, and only the report is printed without it. With --from and a saved machine, \
-there is one moment: what it saves as long as nothing changes.
+With --from and a saved machine, there is one moment: what it saves as long as nothing changes. \
+For a recording, use `ramslice-lab energy`.
 
 Examples:
   ramslice energy --profile thesis-parc --for 10m
@@ -56,7 +55,6 @@ Examples:
   ramslice energy --profile thesis-parc --time-factor 12..18 --granularity slice
   ramslice energy --profile ddr5-modes --machine thesis-parc
   ramslice energy --profile ddr5-modes --state pasr --json | tail -n 1 | jq .verdict
-  ramslice energy --profile thesis-parc --from build --every 1m
   ramslice energy --profile thesis-parc --from now.json";
 
 /// Show what packing costs and saves in joules, live or over a recording.
