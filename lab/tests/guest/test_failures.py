@@ -121,6 +121,17 @@ class Hanging(FailureTest):
         )
         self.assertEqual(self.row(number).state, dev.QUARANTINED)
 
+    def test_a_driver_that_hangs_keeps_sleep_waiting_once_and_costs_one_slice(self):
+        self.load(sleeping=1, hang_wake=100)
+        self.offline(4)
+        self.set_limit(HANG_MS)
+        with self.assertRaises(OSError) as caught:
+            dev.write(PM / "state", "freeze")
+        self.assertEqual(caught.exception.errno, errno.EBUSY)
+        self.set_limit(600_000)
+        dev.write(harness.SIM / "hang_wake", 0)
+        self.check_lost(1)
+
     def test_a_request_gives_up_at_its_deadline_and_the_slice_wakes_later(self):
         self.load(sleeping=1, hang_wake=1)
         number, = self.offline()

@@ -275,6 +275,12 @@ bool ramslice_calls_left(void)
 	return READ_ONCE(ramslice_nr_late) < MAX_CALLS;
 }
 
+/* Calls given up that have not returned. */
+unsigned int ramslice_calls_late(void)
+{
+	return READ_ONCE(ramslice_nr_late);
+}
+
 int __init ramslice_call_init(void)
 {
 	unsigned int i;

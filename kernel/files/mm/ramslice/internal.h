@@ -512,6 +512,7 @@ int ramslice_call_off(u32 id, u8 *power_state);
 int ramslice_call_rest(u32 id, bool rests);
 bool ramslice_calls_busy(void);
 bool ramslice_calls_left(void);
+unsigned int ramslice_calls_late(void);
 int ramslice_call_init(void);
 
 /* --- strict.c --- */

@@ -454,13 +454,16 @@ int ramslice_wake_slice(u32 id, bool by_demand, bool held,
  * @nr_woken: increased by the slices woken
  * @nr_failed: increased by the slices that did not wake
  *
+ * Without a deadline, it ends once the power driver has not answered a call.
+ *
  * Context: May sleep.
- * Return: 0, -EINTR or -ETIMEDOUT; -EBUSY if the power driver hangs in as many
- * calls as there can be.
+ * Return: 0, -EINTR or -ETIMEDOUT; -EBUSY if the power driver hangs, with a
+ * deadline in as many calls as there can be.
  */
 int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		       bool held, u32 *nr_woken, u32 *nr_failed)
 {
+	unsigned int nr_late = ramslice_calls_late();
 	int err;
 
 	for (;;) {
@@ -488,6 +491,9 @@ int ramslice_wake_zone(struct ramslice_zone *rz, unsigned long deadline,
 		/* -EINVAL: another task woke it first; -EPERM: held it */
 		*nr_woken += !err && !others;
 		*nr_failed += err == -EIO;
+		/* The next would take as long, and be lost as well */
+		if (!deadline && ramslice_calls_late() > nr_late)
+			return -EBUSY;
 	}
 }
 
