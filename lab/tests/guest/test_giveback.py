@@ -313,6 +313,9 @@ class WithoutDevice(GivebackTest):
         done = self.device.request("offline", id=number)
         self.assertEqual((done.status, done.why()), (errno.EIO, "power"))
         self.assertEqual(self.row(number).state, dev.ONLINE)
+        # Few slices are emptied for nothing
+        done = self.device.request("compact")
+        self.assertEqual((done.status, done.why(), done.nr_failed), (0, "power", 8))
         with Memory(harness.meminfo()["MemAvailable"] // 1024 - 60) as memory:
             check_contents(memory.touch())
 

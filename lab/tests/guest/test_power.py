@@ -207,6 +207,14 @@ class Simulated(PowerTest):
         # Failed attempts are charged, too
         self.assertGreaterEqual(done.price_predicted, 7 * 695)
 
+    def test_requests_end_when_the_driver_refuses_whatever_it_gets(self):
+        harness.load_sim(fail_off=1000)
+        for what in ("compact", "offline_free"):
+            done = self.device.request(what, flags=dev.IGNORE_BACKOFF)
+            self.assertEqual(
+                (done.status, done.why(), done.nr_done, done.nr_failed), (0, "power", 0, 8), what
+            )
+
     def test_a_slow_driver_wakes_on_demand(self):
         harness.load_sim(wake_delay_us=20_000)
         self.compact()

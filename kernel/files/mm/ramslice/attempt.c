@@ -13,6 +13,9 @@
 #include "internal.h"
 #include "request.h"
 
+/* Refusals of the power driver in a row that end a request. */
+#define MOST_REFUSALS	8
+
 /* Cycles in a millisecond of CPU time that is measured. */
 u64 ramslice_clock_khz(void)
 {
@@ -202,6 +205,7 @@ static enum ramslice_reason ramslice_empty_slice(struct ramslice_run *run,
 	ns = task_sched_runtime(current);
 	err = ramslice_offline_slice(run, id);
 	ns = task_sched_runtime(current) - ns;
+	run->nr_refused = err == -EIO ? run->nr_refused + 1 : 0;
 	outcome->price_measured += ramslice_cpu_price(ns);
 	done = ramslice_work_since(&run->work, &before);
 	*spent = err ? ramslice_price_work(&prices, &done, c->nr_maps) : price;
@@ -266,6 +270,7 @@ enum ramslice_reason ramslice_attempt(struct ramslice_run *run, u32 id,
 	}
 	if (lent)
 		return ramslice_reject(run, id, RAMSLICE_REASON_PINNED, lent);
+	ramslice_target_leave(&run->target, id);
 	reason = ramslice_check_limits(run, id, c, budget, &price);
 	if (reason != RAMSLICE_REASON_NONE)
 		return ramslice_refuse(id, reason, 0);
@@ -278,6 +283,15 @@ enum ramslice_reason ramslice_attempt(struct ramslice_run *run, u32 id,
 	run->dry_offline += ramslice_slices[id].nr_pages - c->nr_drop;
 	outcome->nr_done++;
 	return RAMSLICE_REASON_NONE;
+}
+
+/*
+ * Does the power driver refuse whatever it gets? The host of a virtual machine
+ * may take no reports: then slices would be emptied for nothing.
+ */
+bool ramslice_driver_refuses(const struct ramslice_run *run)
+{
+	return run->nr_refused >= MOST_REFUSALS;
 }
 
 /* Prepares a request's work on a zone. */

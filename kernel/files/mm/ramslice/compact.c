@@ -161,7 +161,8 @@ enum ramslice_reason ramslice_compact_zone(struct ramslice_zone *rz,
 		reason = ramslice_attempt(&run, id, &census, *budget, &spent);
 		if (!params->per_slice && *budget != RAMSLICE_UNLIMITED)
 			*budget -= min(*budget, spent);
-		if (reason == RAMSLICE_REASON_OVER_BUDGET || ramslice_is_final(reason))
+		if (reason == RAMSLICE_REASON_OVER_BUDGET ||
+		    ramslice_is_final(reason) || ramslice_driver_refuses(&run))
 			break;
 		/*
 		 * A dearer slice may have less to move, or be less empty. Those
@@ -237,7 +238,9 @@ enum ramslice_reason ramslice_offline_free_zone(struct ramslice_zone *rz,
 			continue;
 		reason = ramslice_attempt(&run, id, &c, RAMSLICE_UNLIMITED,
 					  &spent);
-		if (ramslice_is_final(reason) || reason == RAMSLICE_REASON_AWAKE_RESERVE)
+		if (ramslice_is_final(reason) ||
+		    reason == RAMSLICE_REASON_AWAKE_RESERVE ||
+		    ramslice_driver_refuses(&run))
 			break;
 		reason = RAMSLICE_REASON_NONE;
 		cond_resched();

@@ -96,6 +96,7 @@ void ramslice_target_init(struct ramslice_target *t, struct ramslice_zone *rz,
 			  struct ramslice_work *work);
 void ramslice_target_room(u32 id, u64 *nr_free, u64 *nr_cache);
 void ramslice_target_fill(struct ramslice_target *t, unsigned long nr_pages);
+void ramslice_target_leave(struct ramslice_target *t, u32 id);
 void ramslice_target_release(struct ramslice_target *t);
 struct folio *ramslice_target_alloc(struct folio *src, unsigned long private);
 void ramslice_target_free(struct folio *dst, unsigned long private);
@@ -204,6 +205,8 @@ struct ramslice_run {
 	u64 dry_moved;
 	u64 dry_offline;
 	bool drained;
+	/* Slices in a row that the power driver refused */
+	unsigned int nr_refused;
 	enum ramslice_reason reason;
 };
 
@@ -227,6 +230,7 @@ void ramslice_run_begin(struct ramslice_run *run, struct ramslice_zone *rz,
 			const struct ramslice_params *params,
 			struct ramslice_outcome *outcome);
 void ramslice_run_end(struct ramslice_run *run);
+bool ramslice_driver_refuses(const struct ramslice_run *run);
 enum ramslice_reason ramslice_refusal(u32 id, bool ignore_backoff);
 enum ramslice_reason ramslice_refuse(u32 id, enum ramslice_reason reason,
 				     unsigned long pfn);

@@ -356,26 +356,53 @@ void ramslice_target_free(struct folio *dst, unsigned long private)
 	t->nr_free += 1UL << order;
 }
 
-/**
- * ramslice_target_release - give back what was not used
- * @t: the search, which may go on afterwards
- */
-void ramslice_target_release(struct ramslice_target *t)
+/* Gives back what lies in slice @id, or in any for RAMSLICE_NO_ID. */
+static void ramslice_give_frames(struct ramslice_target *t, u32 id)
 {
+	unsigned long given = 0;
 	unsigned int order;
 
 	for (order = 0; order < NR_PAGE_ORDERS; order++) {
 		struct page *page, *next;
 
 		list_for_each_entry_safe(page, next, &t->free[order], lru) {
+			if (id != RAMSLICE_NO_ID &&
+			    ramslice_geom_slice(&ramslice_geom,
+						page_to_pfn(page)) != id)
+				continue;
 			list_del(&page->lru);
 			set_page_private(page, 0);
 			ramslice_prep_pages(page, order);
 			set_page_refcounted(page);
 			__free_pages(page, order);
+			given += 1UL << order;
 		}
 	}
-	t->work->target_free -= min_t(u64, t->nr_free, t->work->target_free);
-	t->nr_free = 0;
+	if (given && id != RAMSLICE_NO_ID)
+		ramslice_drain_local(t->rz->zone);
+	t->work->target_free -= min_t(u64, given, t->work->target_free);
+	t->nr_free -= given;
+}
+
+/**
+ * ramslice_target_leave - give back what was not used of a slice
+ * @t: the search
+ * @id: the slice, which is to be emptied: what is at hand of it is not free
+ *
+ * What a search for a large folio found lies in slices that come later.
+ */
+void ramslice_target_leave(struct ramslice_target *t, u32 id)
+{
+	if (t->nr_free)
+		ramslice_give_frames(t, id);
+}
+
+/**
+ * ramslice_target_release - give back what was not used
+ * @t: the search, which may go on afterwards
+ */
+void ramslice_target_release(struct ramslice_target *t)
+{
+	ramslice_give_frames(t, RAMSLICE_NO_ID);
 	t->large_order = NR_PAGE_ORDERS;
 }
