@@ -65,6 +65,8 @@ unsigned long ramslice_zone_wakeable_pages(struct zone *zone)
 /* Has the wake thread look at a zone. Context: any but NMI. */
 void ramslice_kick(struct ramslice_zone *rz)
 {
+	/* What is wanted was noted before: pairs with the thread's */
+	smp_mb();
 	if (READ_ONCE(rz->kicked))
 		return;
 	WRITE_ONCE(rz->kicked, true);
@@ -316,9 +318,10 @@ again:
 
 void __ramslice_below_high(struct zone *zone, gfp_t gfp, unsigned int order)
 {
+	enum ramslice_want want = ramslice_want_of(gfp, order);
 	struct ramslice_zone *rz = ramslice_zone_of(zone);
 
-	if (!rz || ramslice_want_of(gfp, order) == RAMSLICE_WANTS_NOTHING)
+	if (!rz || want == RAMSLICE_WANTS_NOTHING)
 		return;
 	if (ramslice_enough(zone, order)) {
 		/* Another order set it, of which there is none */
@@ -326,7 +329,9 @@ void __ramslice_below_high(struct zone *zone, gfp_t gfp, unsigned int order)
 			clear_bit(ZONE_BELOW_HIGH, &zone->flags);
 		return;
 	}
-	if (READ_ONCE(rz->emptying) && READ_ONCE(ramslice_requester) != current)
+	/* Others do without: large blocks are rare where memory is packed */
+	if (want == RAMSLICE_WANTS_IT && READ_ONCE(rz->emptying) &&
+	    READ_ONCE(ramslice_requester) != current)
 		WRITE_ONCE(rz->pressure, true);
 	if (!ramslice_zone_wakeable_pages(zone))
 		return;
@@ -377,6 +382,9 @@ void __ramslice_readahead(struct address_space *mapping, pgoff_t index,
 	struct zone *zone;
 	struct ramslice_zone *rz;
 
+	/* A window that begins behind the end of its file has less than no pages */
+	if ((long)nr_pages <= 0)
+		return;
 	zone = zonelist_zone(first_zones_zonelist(node_zonelist(numa_mem_id(),
 								gfp),
 						  gfp_zone(gfp), NULL));
@@ -581,6 +589,8 @@ static int ramslice_wake_thread(void *unused)
 			WRITE_ONCE(rz->filling, true);
 			/* Pairs with ramslice_waited_enough() */
 			smp_store_release(&rz->kicked, false);
+			/* What is wanted is read after that: pairs with ramslice_kick() */
+			smp_mb();
 			ramslice_fill_reserve(rz);
 			ramslice_finish_waking(rz);
 			WRITE_ONCE(rz->filling, false);
