@@ -55,6 +55,9 @@ static int __init ramslice_init(void)
 	if (!err) {
 		static_branch_enable_cpuslocked(&ramslice_key);
 		err = ramslice_geometry_init(&ramslice_boot_args);
+		/* Without the notifier, memory that comes would not be known */
+		if (err)
+			static_branch_disable_cpuslocked(&ramslice_key);
 	}
 	put_online_mems();
 	cpus_read_unlock();

@@ -140,13 +140,12 @@ void ramslice_power_check(u32 id, unsigned long pfn, unsigned long nr_pages)
 		ramslice_driver->check(id, pfn, nr_pages);
 }
 
-/* No slice is off, or on its way there or back. Under ramslice_lock. */
+/* No slice is off, or on its way there or back. Under ramslice_lock, or alone. */
 bool ramslice_power_idle(void)
 {
 	struct ramslice_zone *rz;
 	unsigned int i;
 
-	lockdep_assert_held(&ramslice_lock);
 	for (i = 0; (rz = ramslice_zone_by_index(i)); i++) {
 		if (rz->nr[RAMSLICE_OFFLINE] || rz->nr[RAMSLICE_WAKING] ||
 		    rz->nr[RAMSLICE_EMPTYING])

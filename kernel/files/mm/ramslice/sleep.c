@@ -8,6 +8,7 @@
 #include <linux/suspend.h>
 #include <linux/swap.h>
 #include <linux/syscore_ops.h>
+#include <xen/xen.h>
 #include "internal.h"
 #include "request.h"
 
@@ -104,16 +105,13 @@ static int ramslice_pm_callback(struct notifier_block *nb, unsigned long action,
 
 /*
  * A kernel that is jumped to by kexec, to come back from, knows nothing of
- * slices either, and no notifier tells. What sleeps by itself has woken all.
+ * slices either, and no notifier tells. What sleeps by itself has woken all; a
+ * guest that Xen saves or moves goes on as it was. No other CPU runs.
  */
 static int ramslice_syscore_suspend(void *unused)
 {
-	bool idle;
-
-	spin_lock(&ramslice_lock);
-	idle = ramslice_power_idle();
-	spin_unlock(&ramslice_lock);
-	if (idle || system_state == SYSTEM_SUSPEND)
+	if (ramslice_power_idle() || system_state == SYSTEM_SUSPEND ||
+	    xen_domain())
 		return 0;
 	pr_err("slices are off: wake them before a kexec jump\n");
 	return -EBUSY;

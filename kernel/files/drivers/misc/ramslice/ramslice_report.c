@@ -18,6 +18,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/atomic.h>
+#include <linux/bitops.h>
 #include <linux/delay.h>
 #include <linux/math64.h>
 #include <linux/module.h>
@@ -37,6 +38,8 @@ static unsigned int report_max_mib_per_s;
 static u64 report_paid_until_ns;
 
 static atomic_long_t report_nr_pages = ATOMIC_LONG_INIT(0);
+/* Bit 0: a slice is being reported. */
+static unsigned long report_under_way;
 
 static int report_get_pages(char *buffer, const struct kernel_param *kp)
 {
@@ -110,13 +113,17 @@ static int report_off(u32 id, const struct ramslice_extents *extents,
 	err = report_wait(extents->nr * extents->nr_pages);
 	if (err)
 		return err;
+	/* The host has not answered the last one: this would hang as well */
+	if (test_and_set_bit_lock(0, &report_under_way))
+		return -EBUSY;
 	for_each_ramslice_extent(extents, i, pfn) {
 		err = page_reporting_range(pfn, extents->nr_pages);
 		if (err)
-			return err;
+			break;
 		atomic_long_add(extents->nr_pages, &report_nr_pages);
 	}
-	return 0;
+	clear_bit_unlock(0, &report_under_way);
+	return err;
 }
 
 static int report_wake(u32 id, const struct ramslice_extents *extents,
