@@ -6,7 +6,7 @@ Usage: ramlab checkpatch [--base 7.3] [PATCH...]
   --base  what is of another kernel source than the first, by its checkpatch.pl
 
 Fails on every complaint that kernel/checkpatch-exceptions does not name, and, without arguments, on
-exceptions that nothing needs any more.
+exceptions that nothing needs any more and on what scripts/kernel-doc has to say of comments.
 """
 
 import argparse
@@ -62,6 +62,16 @@ def complaints(source, options, names):
     return [(m[1], int(m[2]), m[3], m[4], m[5]) for m in parsed]
 
 
+def wrong_comments(source):
+    """Lines about comments that are for kernel-doc: a parameter that is not described, say."""
+    names = [name for name in overlay() if str(name).endswith((".c", ".h"))]
+    done = subprocess.run([source.pristine / "scripts/kernel-doc", "-none", *names],
+                          cwd=source.overlay_root, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, check=False)
+    failed = [f"kernel-doc failed with status {done.returncode}"] if done.returncode else []
+    return done.stdout.splitlines() or failed
+
+
 def place(source, name, number, is_patch):
     """The file of the kernel tree and the text of a line that checkpatch complains about."""
     lines = (source.overlay_root / name).read_text().splitlines()
@@ -107,6 +117,9 @@ def main():
                 new += 1
                 print(f"{EXCEPTIONS.name}: nothing needs this any more: "
                       f"{kind} | {file} | {pattern.pattern}")
+    if not args.patches and (lines := wrong_comments(source)):
+        print("\n".join(lines))
+        die(f"{len(lines)} complaints of kernel-doc")
     if new:
         die(f"{new} complaints that kernel/{EXCEPTIONS.name} does not name")
 

@@ -361,10 +361,18 @@ const char *ramslice_reason_name(enum ramslice_reason reason);
 /* --- price.c --- */
 /**
  * struct ramslice_prices - Table 3.2, in units of 100 cycles
+ * @isolate_slice: what each slice costs
+ * @isolate_page: each 1024 page frames of it
+ * @drop_page: a page of clean cache that is dropped
+ * @migrate_page: a page that moves
+ * @migrate_mapping: each mapping of such a page
+ * @alloc_buddy: its destination, out of free memory
+ * @alloc_cache: its destination, where cache is dropped for it
+ * @unreclaimable: added for a slice that cannot be emptied
  */
 struct ramslice_prices {
 	u64 isolate_slice;
-	u64 isolate_page;	/* per 1024 page frames */
+	u64 isolate_page;
 	u64 drop_page;
 	u64 migrate_page;
 	u64 migrate_mapping;

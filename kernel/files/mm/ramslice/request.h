@@ -191,6 +191,7 @@ bool ramslice_interrupt_request(void);
  * @dry_moved: dry run: page frames of destinations already spoken for
  * @dry_offline: dry run: page frames that would be offline by now
  * @drained: the LRU batches of all CPUs were drained for it
+ * @nr_refused: slices in a row that the power driver refused
  * @reason: why it stopped, or why the last slice failed
  */
 struct ramslice_run {
@@ -205,7 +206,6 @@ struct ramslice_run {
 	u64 dry_moved;
 	u64 dry_offline;
 	bool drained;
-	/* Slices in a row that the power driver refused */
 	unsigned int nr_refused;
 	enum ramslice_reason reason;
 };
