@@ -237,8 +237,12 @@ lower_after_timeouts = 1000
     def record(self, folder):
         """Records into a folder until it gets SIGINT, also what this daemon reports."""
         runtime = Path("/run/ramslice")
-        # A test that ran out of time has left its link
-        runtime.unlink(missing_ok=True)
+        if runtime.is_symlink():
+            # A test that ran out of time has left its link
+            runtime.unlink()
+        elif runtime.exists():
+            # Programs that others ran in this machine
+            self.addCleanup(runtime.rename("/run/ramslice-before").rename, runtime)
         runtime.symlink_to(self.daemon.folder)
         self.addCleanup(runtime.unlink)
         process = subprocess.Popen([LAB_PROGRAM, "record", "--every", "500ms", "-o", folder],
