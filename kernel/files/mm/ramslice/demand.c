@@ -5,9 +5,9 @@
  * Called from get_page_from_freelist(), with any lock held that permits an
  * allocation, and from reclaim. An allocation that fails a watermark gets a
  * chunk at once; between the high and the low watermark a thread wakes memory
- * ahead of need. What is no demand recycles clean page cache (reading ahead,
- * beyond what the power driver would have stay) or goes without. Huge pages that
- * are merely welcome take what can be woken at once, and never wait.
+ * ahead of need. What is no demand goes without, or recycles page cache, as
+ * reading ahead does: see readahead.c. Huge pages that are merely welcome take
+ * what can be woken at once, and never wait.
  *
  * There is one measure of "enough", for allocations, the thread and kswapd alike:
  * the zone's own watermark check at the awake reserve, for the largest order
@@ -17,8 +17,6 @@
 
 #include <linux/kthread.h>
 #include <linux/mm.h>
-#include <linux/mm_inline.h>
-#include <linux/pagemap.h>
 #include <linux/psi.h>
 #include <linux/sched/clock.h>
 #include <linux/swap.h>
@@ -33,9 +31,6 @@
 
 /* An allocation that cannot sleep waits so long for memory that others release. */
 #define RELEASE_SPIN_NS	(100 * NSEC_PER_USEC)
-
-/* Pages that a stream recycles in one go, or as many as it reads. */
-#define RECYCLE_BATCH	256UL
 
 static DECLARE_WAIT_QUEUE_HEAD(ramslice_thread_wait);
 
@@ -164,7 +159,7 @@ static bool ramslice_waited_enough(const struct ramslice_zone *rz,
 	return !smp_load_acquire(&rz->kicked) && !READ_ONCE(rz->filling);
 }
 
-static bool ramslice_may_wait(gfp_t gfp)
+bool ramslice_may_wait(gfp_t gfp)
 {
 	return gfpflags_allow_blocking(gfp) && !(current->flags & PF_MEMALLOC);
 }
@@ -361,55 +356,6 @@ bool ramslice_could_free(struct zone *zone, unsigned long nr_pages)
 	    time_after_eq(jiffies, READ_ONCE(rz->calm_until)))
 		ramslice_kick(rz);
 	return true;
-}
-
-/*
- * Reading ahead does not wake memory: it recycles clean page cache, where there is
- * more than the power driver would rather have stay. It starts
- * at a level above the one that the wake thread fills to, so that what the
- * thread woke for others is not eaten by a stream, and does so once for all pages
- * that are read in one go. A page that left a shadow was in the cache before and
- * is wanted again: that is worth waking memory, and the first stands for all.
- *
- * What it reclaims goes through this CPU's list to where it is counted, or the
- * next window would recycle again. If there is little left to recycle, it stops
- * for a while: then the stream allocates like all others.
- */
-void __ramslice_readahead(struct address_space *mapping, pgoff_t index,
-			  unsigned long nr_pages, gfp_t gfp)
-{
-	unsigned long wanted = max(nr_pages, RECYCLE_BATCH), nr;
-	struct zone *zone;
-	struct ramslice_zone *rz;
-
-	/* A window that begins behind the end of its file has less than no pages */
-	if ((long)nr_pages <= 0)
-		return;
-	zone = zonelist_zone(first_zones_zonelist(node_zonelist(numa_mem_id(),
-								gfp),
-						  gfp_zone(gfp), NULL));
-	if (!zone || !ramslice_zone_wakeable_pages(zone) ||
-	    !ramslice_may_wait(gfp))
-		return;
-	if (zone_page_state(zone, NR_FREE_PAGES) >
-	    ramslice_awake_reserve(zone) + RAMSLICE_CHUNK_PAGES + nr_pages)
-		return;
-	rz = ramslice_zone_of(zone);
-	if (!rz || time_before(jiffies, READ_ONCE(rz->recycle_at)) ||
-	    xa_is_value(xa_load(&mapping->i_pages, index)))
-		return;
-	nr = zone_page_state(zone, NR_ZONE_INACTIVE_FILE);
-	/* Where there are but two generations, both count as active */
-	if (lru_gen_enabled())
-		nr += zone_page_state(zone, NR_ZONE_ACTIVE_FILE);
-	if (nr < zone_managed_pages(zone) / 100 * ramslice_power_cache_percent())
-		return;
-
-	nr = ramslice_recycle_cache(zone->zone_pgdat, gfp, zone_idx(zone),
-				    wanted);
-	if (nr < wanted / 2)
-		WRITE_ONCE(rz->recycle_at, jiffies + HZ / 10);
-	ramslice_drain_local(zone);
 }
 
 /*

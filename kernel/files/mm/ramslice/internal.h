@@ -597,6 +597,7 @@ enum ramslice_want {
 
 enum ramslice_want ramslice_want_of(gfp_t gfp, unsigned int order);
 bool ramslice_enough(struct zone *zone, unsigned int order);
+bool ramslice_may_wait(gfp_t gfp);
 bool ramslice_zone_can_wake(struct zone *zone);
 int ramslice_demand_init(void);
 void ramslice_drain_local(struct zone *zone);
