@@ -77,7 +77,9 @@ static int ramslice_memory_callback(struct notifier_block *nb,
 		return notifier_from_errno(err);
 	case MEM_ONLINE:
 	case MEM_OFFLINE:
-		mutex_lock(&ramslice_mutex);
+		/* Too late to refuse: one that hangs is waited for */
+		if (!ramslice_interrupt_request())
+			mutex_lock(&ramslice_mutex);
 		if (ramslice_update_table(mn->start_pfn, end))
 			pr_warn("no memory for the table of slices; added memory is not used\n");
 		mutex_unlock(&ramslice_mutex);
