@@ -234,12 +234,12 @@ enum StepEnd {
 }
 
 fn step_end(result: io::Result<()>, path: PathBuf) -> Result<StepEnd, KernelError> {
-    match result.as_ref().map_err(io::Error::kind) {
-        Ok(()) => Ok(StepEnd::Whole),
+    let Err(source) = result else { return Ok(StepEnd::Whole) };
+    match source.kind() {
         // EAGAIN
-        Err(io::ErrorKind::WouldBlock) => Ok(StepEnd::Short),
-        Err(io::ErrorKind::Interrupted) => Ok(StepEnd::Interrupted),
-        Err(_) => result.map(|()| StepEnd::Whole).map_err(|source| written(path, source)),
+        io::ErrorKind::WouldBlock => Ok(StepEnd::Short),
+        io::ErrorKind::Interrupted => Ok(StepEnd::Interrupted),
+        _ => Err(written(path, source)),
     }
 }
 
