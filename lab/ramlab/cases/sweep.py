@@ -15,6 +15,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ramlab.cases.conditions import PERIOD_S
 from ramlab.common import CACHE, die, put_json
 
 BASELINE = "nothing"
@@ -38,10 +39,8 @@ def keep(recording, case, entry):
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     shutil.copytree(recording, home / "recording")
-    put_json(
-        home / "run.json",
-        {key: entry[key] for key in ("scale", "start", "seed", "date", "code", "period_s")},
-    )
+    kept = {key: entry[key] for key in ("scale", "start", "seed", "date")}
+    put_json(home / "run.json", kept | {"period_s": PERIOD_S[entry["scale"]]})
 
 
 def kept(case, scale):

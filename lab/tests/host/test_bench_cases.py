@@ -338,8 +338,6 @@ class Sweep(unittest.TestCase):
                             "start": start,
                             "seed": 1,
                             "date": date,
-                            "code": "c",
-                            "period_s": 20,
                             "elapsed_s": 200,
                         },
                     )
@@ -347,6 +345,7 @@ class Sweep(unittest.TestCase):
             self.assertEqual(
                 [(r["start"], r["date"]) for r, _ in found], [("fresh", "now"), ("aged", "now")]
             )
+            self.assertEqual(found[0][0]["period_s"], 20)
             self.assertEqual((found[0][1] / "part").read_text(), "now")
             self.assertEqual(sweep.kept("tpch", "small"), [])
 
