@@ -11,6 +11,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -21,8 +22,10 @@ from ramlab.common import ROOT, built
 NOT_BUILT = {"Documentation", "tools"}
 # What counts as changed under a figure that stores no dependencies.
 UNKNOWN = "unknown dependencies"
-# Debian packages that decide what an emulated machine does and how its kernel is compiled.
-LAB_PACKAGES = ("gcc-12", "qemu-system-x86")
+# Debian packages that decide what an emulated machine does, and its kernel.
+LAB_PACKAGES = ("gcc-12", "linux-source-6.12", "qemu-system-x86")
+# What decides what a machine is, beside the words of the suite.
+LAB_MACHINES = ("lab/ramlab/bench/machines.py", "lab/ramlab/vm/boot.py")
 
 
 def _git(*words, root=ROOT, **options):
@@ -64,6 +67,21 @@ def kernel_paths(patched=True, root=ROOT):
         paths += [f"kernel/files/{entry.name}" for entry in sorted(overlay.iterdir())
                   if entry.name not in NOT_BUILT]
     return paths
+
+
+def guest_sources(modules, root=ROOT):
+    """The programs in C that these modules name, and the headers there that those include."""
+    folder = Path(root, "lab/guest")
+    texts = [Path(root, module).read_text() for module in modules if str(module).endswith(".py")]
+    waiting = [path.name for path in folder.glob("*.c")
+               if any(f'"{path.stem}"' in text for text in texts)]
+    found = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in found and (folder / name).exists():
+            found.add(name)
+            waiting += re.findall(r'^#include "(.*)"', (folder / name).read_text(), re.M)
+    return {f"lab/guest/{name}" for name in found}
 
 
 @functools.cache
@@ -186,7 +204,10 @@ class Used:
 
     def dependencies(self, flavours, root=ROOT):
         """{dependency: id} as things are now; flavours as for dependencies()."""
-        return dependencies(self.modules, flavours, self.programs, root, self.tree)
+        modules = set(self.modules)
+        if flavours:
+            modules |= {*LAB_MACHINES, *guest_sources(self.modules, root)}
+        return dependencies(modules, flavours, self.programs, root, self.tree)
 
 
 def _relative(module):

@@ -91,6 +91,16 @@ def _first_sentence(label, text):
                          subsequent_indent=" " * len(label))
 
 
+def with_parts(suites, args):
+    """The suites that have the parts that --only names; each of those that were named has all."""
+    for name in args.suites:
+        if unknown := set(args.only) - set(SUITES[name].PARTS):
+            die(f"suite {name} has no part {', '.join(sorted(unknown))}", 2)
+    if unknown := set(args.only) - {part for name in suites for part in SUITES[name].PARTS}:
+        die(f"no suite has a part {', '.join(sorted(unknown))}", 2)
+    return [name for name in suites if not args.only or set(args.only) & set(SUITES[name].PARTS)]
+
+
 def main():
     # A reader that takes only the beginning (head) causes no traceback.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -100,7 +110,7 @@ def main():
     args = arguments()
     # One image cannot be two kernels.
     os.environ.pop("RAMSLICE_IMAGE", None)
-    chosen = args.suites or list(SUITES)
+    chosen = with_parts(args.suites or list(SUITES), args)
     if args.list:
         for name in chosen:
             print(_first_sentence(f"{name}: ", SUITES[name].__doc__))
@@ -112,16 +122,15 @@ def main():
         return 0
     if not args.check:
         for name in chosen:
-            if unknown := set(args.only) - set(SUITES[name].PARTS):
-                die(f"suite {name} has no part {', '.join(unknown)}", 2)
             subprocess.run([RAMLAB, "guest-programs"], check=True, stdout=subprocess.DEVNULL)
-            for part in args.only or SUITES[name].PARTS:
+            for part in [one for one in args.only or SUITES[name].PARTS
+                         if one in SUITES[name].PARTS]:
                 command = f"ramlab bench {name} --only {part}" + (" --quick" if args.quick else "")
                 # A part begins by removing what its last run left behind
-                with locked(f"bench-{part}"):
+                with locked(f"bench-{name}-{part}"):
                     used = provenance.Used(sys.modules[SUITES[name].PARTS[part].__module__])
                     settings = argparse.Namespace(
-                        **vars(args) | {"seed": machines.seed_of(part, args), "used": used})
+                        **vars(args) | {"seed": machines.seed_of(name, part, args), "used": used})
                     new, images = SUITES[name].PARTS[part](settings)
                 with locked("bench"):
                     entries.store(name, new, images, used, command, settings.seed,

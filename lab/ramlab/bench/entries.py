@@ -68,7 +68,7 @@ def store(suite, new, images, used, command, seed, keep=True):
     """Adds entries to out/bench/SUITE.json and, with keep, to results/bench-SUITE.json.
 
     Each says what it depends on, by git's ids as they were when the part began. The seed is that of
-    the order of boots and of what the part drew.
+    the order of boots and of what the part drew. Without keep it proves nothing, and says so.
     """
     flavours = {flavour: FLAVOURS[flavour][0] for flavour in images}
     by_hand = any(named_image(flavour) for flavour in images)
@@ -82,7 +82,7 @@ def store(suite, new, images, used, command, seed, keep=True):
             goal = wanted.get(entry["name"], {})
             by_name[entry["name"]] = _rounded(
                 common | {"target": goal.get("most", goal.get("above")),
-                          "source": "kept" if kept else "run"} | entry)
+                          "source": "kept" if kept else "run", "proves": keep} | entry)
         _write(suite, by_name, kept)
 
 
@@ -101,7 +101,7 @@ def judge(entry, goal, tree=None):
     Met means that the whole 95% interval is on the right side, and where a margin of equivalence is
     named, that both one-sided tests reject at 5%. A target with need_n asks for that many samples.
     """
-    if entry is None:
+    if entry is None or not entry.get("proves", True):
         return "unmeasured"
     if provenance.changed(entry.get("depends"), tree=tree):
         return "stale"

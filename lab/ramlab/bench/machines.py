@@ -52,17 +52,18 @@ def describe(images):
 
 
 # What decides a boot besides the kernel and its own words: machines, and what guests run.
-LAB_FOLDERS = ("lab/ramlab/vm", "lab/ramlab/guest", "lab/guest")
+LAB_FOLDERS = ("lab/ramlab/vm", "lab/ramlab/guest", "lab/guest", "kernel/files/tools")
 
 
-def identity(boot, images, quick):
+def identity(boot, images, args):
     """Hash of all that decides what a boot finds out; --resume does not repeat an equal one."""
     words = [[str(word) for word in part] for part in (boot.words, boot.parts, boot.environment)]
     # Programs by their contents: they are named by a path, alone or as NAME=PATH.
     programs = [hashlib.sha256(Path(path).read_bytes()).hexdigest()
                 for word in sum(words, []) if Path(path := word.rpartition("=")[2]).is_file()]
-    about = [images[boot.flavour].name, boot.script, quick, words, programs,
-             provenance.path_ids(LAB_FOLDERS)]
+    # Settings that a guest reads from the tree are among what the part uses
+    about = [images[boot.flavour].name, boot.script, args.quick, words, programs,
+             provenance.path_ids([*LAB_FOLDERS, *sorted(args.used.modules)])]
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
 
@@ -135,14 +136,14 @@ def _carry_out(boot, images, quick, at_work):
     return machine.returncode, output, {"faults": use.ru_minflt, "system_s": use.ru_stime}
 
 
-def _run(boot, images, quick, at_work):
+def _run(boot, images, args, at_work):
     """The boot, its figures or None, and its seconds or what went wrong."""
     shutil.rmtree(boot.folder, ignore_errors=True)
     boot.folder.mkdir(parents=True)
     # As things are now: they may have changed since the boots before
-    about = identity(boot, images, quick)
+    about = identity(boot, images, args)
     began = time.monotonic()
-    status, output, host = _carry_out(boot, images, quick, at_work)
+    status, output, host = _carry_out(boot, images, args.quick, at_work)
     seconds = time.monotonic() - began
     # The guest's memory, where it is a file, is large and no result
     for file in boot.folder.glob(f"{MEMORY}*"):
@@ -157,7 +158,7 @@ def _run(boot, images, quick, at_work):
     return boot, figures, seconds
 
 
-def _done(boot, images, quick):
+def _done(boot, images, args):
     """Figures and seconds of a boot that was carried out before, with the same of everything, or
     None.
     """
@@ -167,7 +168,7 @@ def _done(boot, images, quick):
     except (FileNotFoundError, ValueError):
         return None
     return (
-        (figures, found["seconds"]) if found["identity"] == identity(boot, images, quick) else None
+        (figures, found["seconds"]) if found["identity"] == identity(boot, images, args) else None
     )
 
 
@@ -176,11 +177,11 @@ def home(name, quick):
     return OUT / "bench" / "boots" / (f"{name}-quick" if quick else name)
 
 
-def seed_of(part, args):
+def seed_of(suite, part, args):
     """The seed of a part's order and of what it draws: as named; resumed, as it began with; else
     by chance.
     """
-    path = home(part, args.quick).with_suffix(".seed")
+    path = home(f"{suite}-{part}", args.quick).with_suffix(".seed")
     seed = args.seed
     if seed is None and args.resume and path.exists():
         seed = int(path.read_text())
@@ -207,7 +208,7 @@ def run(boots, images, name, args, jobs=None):
     found, took = {}, []
     for number, boot in enumerate(boots):
         boot.number, boot.folder = number, folder / f"{number:03d}-{boot.arm}"
-        if args.resume and (done := _done(boot, images, args.quick)):
+        if args.resume and (done := _done(boot, images, args)):
             found[number], seconds = done
             took.append(seconds)
     left = [boot for boot in boots if boot.number not in found]
@@ -219,7 +220,7 @@ def run(boots, images, name, args, jobs=None):
     )
     at_work = AtWork()
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        waiting = [pool.submit(_run, boot, images, args.quick, at_work) for boot in left]
+        waiting = [pool.submit(_run, boot, images, args, at_work) for boot in left]
         try:
             for future in concurrent.futures.as_completed(waiting):
                 boot, figures, outcome = future.result()

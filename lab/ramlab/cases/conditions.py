@@ -35,7 +35,8 @@ PARAMETERS = {"work": "work", "time_factor": "time factor", "native_machine": "n
 PROGRAMS = ("ramslice", "ramslice-lab")
 NAMED_BY_HAND = {"RAMSLICE_PROGRAM", "RAMSLICE_LAB_PROGRAM"}
 # What a run depends on besides the kernel and the program.
-MODULES = ("lab/ramlab/cases/conditions.py", "lab/ramlab/guest/case.py", f"profiles/{PROFILE}.toml")
+MODULES = ("lab/ramlab/cases/conditions.py", "lab/ramlab/guest/case.py",
+           "lab/ramlab/guest/case_work.py", f"profiles/{PROFILE}.toml")
 
 
 def rounded(factor):

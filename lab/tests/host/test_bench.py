@@ -252,11 +252,24 @@ class Stored(unittest.TestCase):
                           "ramlab bench x", 7)
             return entries.load("x", kept=True)["fork-on"]
 
+    def test_a_look_whether_it_works_is_not_judged(self):
+        quick = ENTRY | {"proves": False}
+        self.assertEqual(entries.judge(quick, GOAL), "unmeasured")
+        with mock.patch.object(entries, "load", lambda suite, kept=False: {
+                "x": ENTRY | {"source": "kept", "value": 0.5} if kept else quick}), \
+                mock.patch.object(provenance, "changed", return_value=[]):
+            found, state = entries.chosen("slices", "x", GOAL, None)
+        self.assertEqual((found["source"], state), ("kept", "true"))
+
     def test_an_entry_stores_suite_guest_script_and_kernel(self):
         found = self.stored({"plain": None})
         self.assertLessEqual({"lab/ramlab/bench/governor.py", "lab/ramlab/guest/bench_slices.py",
                               "kernel/base.lock", "kernel/patches", "kernel/files/mm",
                               "package qemu-system-x86"}, found["depends"].keys())
+        # What takes the figures in the guest, and what decides the machine
+        self.assertLessEqual({"lab/guest/bench.c", "lab/guest/ticks.h", "lab/ramlab/vm/boot.py",
+                              "package linux-source-6.12"}, found["depends"].keys())
+        self.assertNotIn("lab/guest/fuzz.c", found["depends"])
         self.assertNotIn("kernel/files/Documentation", found["depends"])
         self.assertEqual(found["seed"], 7)
         self.assertEqual(provenance.changed(found["depends"]), [])

@@ -71,9 +71,10 @@ class Boots(unittest.TestCase):
             for n in range(number)
         ]
         args = argparse.Namespace(
-            resume=resume, seed=seed, quick=quick, jobs=jobs, used=mock.Mock()
+            resume=resume, seed=seed, quick=quick, jobs=jobs,
+            used=argparse.Namespace(modules={"settings.toml"})
         )
-        args.seed = machines.seed_of("part", args)
+        args.seed = machines.seed_of("suite", "part", args)
         text = io.StringIO()
         with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
             try:
