@@ -47,7 +47,7 @@ def kept(scale):
     """{program: its runs at this scale that count now}."""
     found = {}
     for name in STUDIES:
-        runs, others = results.sort_out(results.load(name))
+        runs, others = results.sort_out(results.load(name, scale))
         for line in others:
             print(line)
         found[name] = [run for run in runs if run["scale"] == scale]
@@ -159,7 +159,7 @@ def sizes(args):
     scale = "tiny" if args.quick else "full"
     again = [pair for name in conditions.BOOTED for pair in repeated(name, scale)]
     new = judged(kept(scale), again)
-    paths = [path for name in STUDIES if (path := results.path_of(name)).exists()]
+    paths = [path for name in STUDIES if (path := results.path_of(name, scale)).exists()]
     missing = missing_figures(program, paths)
     new.append({"name": "sizes-figures", "unit": "figures that are missing", "value": len(missing),
                 "ci95": None, "n": len(paths), "values": missing})

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from ramlab import guest_programs
+from ramlab import guest_programs, provenance
 from ramlab.cases import compile as compile_case
 from ramlab.common import CACHE, ROOT, die, put_json
 from ramlab.guest import size_work
@@ -173,9 +173,12 @@ def compile_files(folder, work):
               "/usr/bin/as": os.path.realpath(programs[1])}
     here = folder / "tree"
     if not here.exists():
-        shutil.copytree(tools / "lib/bpf", here / "src")
-        shutil.copytree(tools / "include", here / "tools/include")
-        shutil.copytree(tools / "arch/x86/include", here / "tools/arch/x86/include")
+        fresh = folder / "tree.new"
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.copytree(tools / "lib/bpf", fresh / "src")
+        shutil.copytree(tools / "include", fresh / "tools/include")
+        shutil.copytree(tools / "arch/x86/include", fresh / "tools/arch/x86/include")
+        fresh.rename(here)
     line = ["gcc-12", *work["flags"].split(), *(f"-I{name}" for name in work["includes"]), "-M",
             *(f"src/{unit}.c" for unit in work["units"])]
     done = subprocess.run(line, cwd=here, check=True, stdout=subprocess.PIPE, text=True)
@@ -256,11 +259,17 @@ def work_of(name, scale):
     return f"{name}-{scale}-{digest(STUDIES[name].scales[scale])}"
 
 
+def made_of(name):
+    """What decides the files of a study besides what it does, in one word."""
+    return digest(Path(tpcc.__file__).read_text(), Source().sha256,
+                  [provenance.package_version(package) for package in STUDIES[name].packages])
+
+
 @functools.cache
 def prepared(name, scale):
     """({path in the root: path here}, folder) of a study at a scale."""
     study = STUDIES[name]
-    folder = CACHE / "sizes" / work_of(name, scale)
+    folder = CACHE / "sizes" / f"{work_of(name, scale)}-{made_of(name)}"
     folder.mkdir(parents=True, exist_ok=True)
     return study.files(folder, study.scales[scale]["work"]), folder
 

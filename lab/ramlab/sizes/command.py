@@ -15,9 +15,10 @@ with as much instead, and --memory ramp takes memory and gives it back while fil
 program in Java has plenty of memory, and shares of its live data as its heap (--memory heap).
 
 Each run adds its figures to results/sizes/NAME.json as soon as it is over; --resume does what is
-missing there, and again what was made with other code. `ramslice-lab report results/sizes/*.json`
-draws them. --repeat does the first seed's least size once more and writes both runs
-to a file: their counts are the same but for 0.1%.
+missing there, and again what was made with other code. Those at the scale tiny, which are no
+evidence, go to out/sizes. `ramslice-lab report results/sizes/*.json` draws them. --repeat does the
+first seed's least size once more and writes both runs to a file: their counts are the same but for
+0.1%.
 """
 
 import argparse
@@ -197,7 +198,7 @@ class Study:
 
     def kept(self):
         """The runs at this scale that count now."""
-        kept, others = results.sort_out(results.load(self.name))
+        kept, others = results.sort_out(results.load(self.name, self.scale))
         for line in others:
             print(f"size: {line}", flush=True)
         return [run for run in kept if run["scale"] == self.scale]
@@ -246,8 +247,8 @@ def repeat(args):
     own = Study(args.name, args.scale)
     held = [run for run in own.kept() if run["memory"] == "held"]
     if not held:
-        die(f"{results.path_of(args.name)} has no held run at scale {args.scale} that counts: "
-            f"'ramlab size {args.name} --scale {args.scale}' makes them", 2)
+        die(f"{results.path_of(args.name, args.scale)} has no held run at scale {args.scale} that "
+            f"counts: 'ramlab size {args.name} --scale {args.scale}' makes them", 2)
     one = min(held, key=lambda run: (run["seed"], run["share"]))
     run = {key: one[key] for key in results.KEYS}
     try:
@@ -293,6 +294,8 @@ def study(args):
 
 def carry_out_all(own, runs, found, nr, jobs):
     """Carries out runs, some at a time; the first one that fails ends the program."""
+    # Before threads do the same side by side
+    prepared(own.name, own.scale)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         waiting = {pool.submit(own.run, run, found, nr): run for run in runs}
         try:
@@ -328,7 +331,7 @@ def main():
             print(f"{name:<12} {one.what}")
     elif args.table:
         for name in [args.name] if args.name else STUDIES:
-            results.show(name)
+            results.show(name, args.scale)
     else:
         (CACHE / "runs").mkdir(parents=True, exist_ok=True)
         subprocess.run([RAMLAB, "guest-programs"], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)

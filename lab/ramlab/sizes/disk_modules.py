@@ -7,6 +7,7 @@ modules outside the tree, against the objects of the same configuration.
 """
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -38,7 +39,9 @@ def build(kernel):
     source = Source()
     source.extract()
     config = (kernel / "config").read_bytes()
-    key = hashlib.sha256(config + source.sha256.encode() + makefile().encode()).hexdigest()[:16]
+    # The name of an image tells all that it was built from
+    parts = [kernel.name, source.sha256, makefile()]
+    key = hashlib.sha256(config + json.dumps(parts).encode()).hexdigest()[:16]
     store = CACHE / "disk-modules" / key
     if store.exists():
         return store

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""results/sizes/NAME.json: the runs of a study, as docs/reference/sizes.md describes it."""
+"""results/sizes/NAME.json: the runs of a study, as docs/reference/sizes.md describes it.
+
+Runs at the scale tiny are no evidence, and stay in out/sizes.
+"""
 
 import collections
 import functools
 import json
 import os
 
-from ramlab.common import ROOT
+from ramlab.common import OUT, ROOT
 
 from . import STUDIES, conditions
 
@@ -15,21 +18,20 @@ SCHEMA_VERSION = 1
 KEYS = ("scale", "memory", "seed", "share")
 
 
-def path_of(name, folder=ROOT / "results/sizes"):
-    return folder / f"{name}.json"
+def path_of(name, scale="full"):
+    return (OUT / "sizes" if scale == "tiny" else ROOT / "results/sizes") / f"{name}.json"
 
 
-def load(name, path=None):
+def load(name, scale="full", path=None):
     """A study's document; one without runs if there is none."""
-    path = path or path_of(name)
+    path = path or path_of(name, scale)
     if path.exists():
         return json.loads(path.read_text())
     return {"schema_version": SCHEMA_VERSION, "kind": "sizes", "program": name, "runs": []}
 
 
-def save(document, path=None):
+def save(document, path):
     """Writes a study, a line for each run, in the order of sizes."""
-    path = path or path_of(document["program"])
     order = {memory: at for at, memory in enumerate(("plenty", "held", "booted", "heap", "ramp"))}
     runs = sorted(document["runs"], key=lambda run: (
         run["scale"], order[run["memory"]], run["seed"], run["share"] or 0))
@@ -58,7 +60,8 @@ def same(one, other):
 
 def add(name, run, path=None):
     """Adds a run to its study's document, in place of the same run of before."""
-    document = load(name, path)
+    path = path or path_of(name, run["scale"])
+    document = load(name, path=path)
     document["runs"] = [one for one in document["runs"] if not same(one, run)] + [run]
     save(document, path)
 
@@ -109,9 +112,9 @@ def reclaimed(counters):
                for name in ("pgsteal_kswapd", "pgsteal_direct", "pgsteal_khugepaged"))
 
 
-def show(name):
+def show(name, scale):
     """Prints the runs of a study."""
-    document = load(name)
+    document = load(name, scale)
     kept, others = sort_out(document)
     table = list(rows(kept))
     if len(table) > 1:
