@@ -8,7 +8,8 @@ Usage: ramlab fuzz [--inputs N] [--seed N] [--first N | --resume] [--kernel FLAV
        ramlab fuzz --boots N [--seed N]
 
 An input is a function of the seed and its number, so that any range of numbers can be had again.
-The summary is kept after each portion, and --resume goes on where it ends.
+The summary is kept after each portion, in out/ if that in results/ is of more inputs, and --resume
+goes on where it ends (--summary out/fuzz-FLAVOUR.json).
 
 With --kernel coverage, inputs that pass two instrumented places of mm/ramslice one after the other
 as no input before go to a corpus, and half of the inputs are made from those: some of the numbers
@@ -38,7 +39,17 @@ from pathlib import Path
 
 from ramlab import fuzz_coverage
 from ramlab.architectures import ARCHITECTURES, NATIVE
-from ramlab.common import CACHE, FLAVOURS, RAMLAB, ROOT, die, provenance, put_json, stream_vm
+from ramlab.common import (
+    CACHE,
+    FLAVOURS,
+    OUT,
+    RAMLAB,
+    ROOT,
+    die,
+    provenance,
+    put_json,
+    stream_vm,
+)
 from ramlab.kernel.images import image
 
 MIB = 1 << 20
@@ -154,6 +165,15 @@ def print_reached(reached):
             print(f"fuzz: never reached: {file} {name}(): {reason}")
 
 
+def place_of_summary(path, inputs):
+    """Where a run's summary goes: what fewer inputs find does not replace what is kept of more."""
+    try:
+        kept = json.loads(path.read_text())["summary"]["inputs"]
+    except (FileNotFoundError, TypeError):
+        return path
+    return path if inputs >= kept else OUT / path.name
+
+
 def fuzz(args):
     now = datetime.datetime.now(datetime.timezone.utc)
     kernel = image(args.kernel, ARCHITECTURES[args.arch])
@@ -164,6 +184,8 @@ def fuzz(args):
             die(f"nothing to resume: {args.summary} is missing")
         kept = json.loads(args.summary.read_text())
         before = kept["summary"]
+        if not before:
+            die(f"nothing to resume: the run of {args.summary} ended before its first portion")
         seed, first = before["seed"], before["next"]
         if kept["kernel"]["image"] != kernel.name:
             print(f"fuzz: resuming with another kernel: {kernel.name}, "
@@ -171,6 +193,8 @@ def fuzz(args):
     left = args.inputs - (first - before["first"] if before else 0)
     if left <= 0:
         die(f"all {args.inputs} inputs have been had")
+    if not args.resume and not args.replay:
+        args.summary = place_of_summary(args.summary, args.inputs)
     limit = args.timeout or 900 + left / 8
     subprocess.run([RAMLAB, "guest-programs", "--arch", args.arch], check=True,
                    stdout=subprocess.DEVNULL)
@@ -195,7 +219,7 @@ def fuzz(args):
         command[-1] += f" --replay {shlex.quote(args.replay)}"
 
     def keep():
-        if args.replay:
+        if args.replay or not (summary or before):
             return
         put_json(args.summary, {
             "date": now.isoformat(timespec="seconds"),
@@ -233,7 +257,7 @@ def fuzz(args):
     if not status and not (summary and summary.get("done")):
         status = 1
     keep()
-    where = "" if args.replay else f"; summary in {args.summary}"
+    where = f"; summary in {args.summary}" if summary and not args.replay else ""
     if status:
         die(f"failed with status {status}{where}", status)
     print(f"fuzz: passed, {summary['inputs']} inputs{where}")

@@ -16,7 +16,7 @@ import pytest
 
 from ramlab import fuzz as generator
 from ramlab import fuzz_coverage
-from ramlab.common import RAMLAB, ROOT
+from ramlab.common import OUT, RAMLAB, ROOT
 from ramlab.fuzz_coverage import Corpus, Site
 from ramlab.kernel import build
 from ramlab.kernel.source import Source
@@ -90,6 +90,15 @@ SITES = {
     0x40: Site("wake.c", "ramslice_wake", 3, init=False),
     0x50: Site("wake.c", "ramslice_init", 8, init=True),
 }
+
+
+def test_fewer_inputs_do_not_replace_the_summary_of_more(tmp_path):
+    path = tmp_path / "fuzz-debug.json"
+    assert generator.place_of_summary(path, 10) == path
+    for summary, inputs, where in (({"inputs": 100}, 99, OUT / path.name),
+                                   ({"inputs": 100}, 100, path), (None, 1, path)):
+        path.write_text(json.dumps({"summary": summary}))
+        assert generator.place_of_summary(path, inputs) == where
 
 
 def test_a_report_counts_what_was_reached_of_each_file_and_names_what_never_was():
