@@ -10,6 +10,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,6 +103,30 @@ def locked(name):
         yield
 
 
+# A folder whose lock nobody has is being made, for a moment
+BEING_MADE_S = 60
+LOCK = "in-use"
+
+
+def own_folder(prefix, parent, owner):
+    """A new folder for as long as the owner, an ExitStack, lasts: it removes it.
+
+    One that was killed could not: what such have left with this prefix is removed first.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    for left in parent.glob(f"{prefix}*/{LOCK}"):
+        with contextlib.suppress(OSError), open(left) as lock:
+            if time.time() - os.fstat(lock.fileno()).st_mtime < BEING_MADE_S:
+                continue
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left.parent, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    owner.callback(shutil.rmtree, folder, ignore_errors=True)
+    lock = owner.enter_context(open(folder / LOCK, "w"))
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return folder
+
+
 def provenance(kernel, flavour):
     """What a kept summary says of the kernel that it is about."""
     info = json.loads((kernel / "info.json").read_text())
@@ -128,11 +154,14 @@ def stream_vm(command, on_json):
                                errors="replace")
     try:
         for line in process.stdout:
-            if line.startswith("{"):
-                with contextlib.suppress(ValueError):
-                    on_json(json.loads(line))
-                    continue
-            print(line, end="", flush=True)
+            try:
+                found = json.loads(line) if line.startswith("{") else None
+            except ValueError:
+                found = None
+            if found is None:
+                print(line, end="", flush=True)
+            else:
+                on_json(found)
         return process.wait()
     finally:
         # The guest ends with this program.

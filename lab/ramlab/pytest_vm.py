@@ -19,7 +19,7 @@ import pytest
 # What @vm takes; ramlab.testing.machine says what each means and its default.
 ARGUMENTS = frozenset((
     "kernel", "arch", "mem", "append", "cpus", "disk", "numa", "qemu", "holes", "env", "files",
-    "modules", "fresh", "allow_complaints", "timeout", "name", "slow",
+    "modules", "fresh", "allow_complaints", "name", "slow",
 ))
 MARKERS = (
     "vm(kernel, mem, append, ...): runs in a virtual machine; see ramlab.pytest_vm",

@@ -13,13 +13,20 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from ramlab import guest_programs
 from ramlab.architectures import ARCHITECTURES, NATIVE
-from ramlab.common import CACHE, FLAVOURS, RAMLAB, ROOT, STOCK_KERNELS, kvm_usable
+from ramlab.common import (
+    CACHE,
+    FLAVOURS,
+    RAMLAB,
+    ROOT,
+    STOCK_KERNELS,
+    kvm_usable,
+    own_folder,
+)
 from ramlab.kernel.bases import flavour_and_base
 from ramlab.kernel.images import image
 from ramlab.testing.guest import MARK
@@ -59,10 +66,10 @@ def _die_with_parent():
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _shared_folder():
+def _shared_folder(owner):
     """A boot's own folder, with a short name: sockets lie in it, and memory of a guest."""
     roomy = SHM.is_dir() and shutil.disk_usage(SHM).free >= SHM_BYTES
-    return Path(tempfile.mkdtemp(prefix="ramslice-", dir=SHM if roomy else "/tmp"))
+    return own_folder("ramslice-", SHM if roomy else Path("/tmp"), owner)
 
 
 class Lines:
@@ -92,7 +99,7 @@ class Boot:
         self.console, self.output, self.uncollected = [], [], []
         self.complained_at = self.complained_when = None
         self.complaints = complaints.Reader()
-        self.done = self.console_done = False
+        self.console_done = False
         self.stack = contextlib.ExitStack()
         self.process = None
         try:
@@ -105,12 +112,8 @@ class Boot:
     # --- starting ---
 
     def _start(self):
-        runs = CACHE / "runs"
-        runs.mkdir(parents=True, exist_ok=True)
-        own = Path(tempfile.mkdtemp(prefix="test-", dir=runs))
-        shared = _shared_folder()
-        for folder in (own, shared):
-            self.stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        own = own_folder("test-", CACHE / "runs", self.stack)
+        shared = _shared_folder(self.stack)
         (own / "items").write_text(json.dumps(self.nodeids))
         for name, content in self.machine.files:
             if callable(content):
@@ -231,8 +234,6 @@ class Boot:
                 self.missing |= set(event["items"])
             case "uncollected":
                 self.uncollected.append(event["text"])
-            case "done":
-                self.done = True
 
     def _take_console(self, line):
         self.console.append(line)

@@ -67,4 +67,3 @@ class GuestReporter:
 
     def pytest_sessionfinish(self):
         self.say(END_LINE)
-        self.send("done")

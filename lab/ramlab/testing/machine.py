@@ -28,7 +28,6 @@ class Machine:
     modules: tuple = ()         # (variable, source): a module built for this kernel
     fresh: str = ""             # node id of whom the boot is for alone
     allow_complaints: bool = False
-    timeout: float = 0          # seconds that the boot may last (0: by its tests)
     name: str = ""              # what the tests of this machine are called, in brackets
     slow: bool = False          # its tests are for the long campaigns
 

@@ -23,6 +23,7 @@ Exit status: the command's own, or
 """
 
 import argparse
+import contextlib
 import copy
 import os
 import re
@@ -32,13 +33,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from ramlab import guest_programs
 from ramlab.architectures import ARCHITECTURES, NATIVE
-from ramlab.common import CACHE, ROOT, STOCK_KERNELS, die, kvm_usable
+from ramlab.common import CACHE, ROOT, STOCK_KERNELS, die, kvm_usable, own_folder
 from ramlab.kernel.bases import full_name
 from ramlab.kernel.images import KERNELS, image
 from ramlab.vm import foreign_root
@@ -237,10 +237,22 @@ def stream(line, console, limit):
         kill()
         sys.exit(128 + number)
 
-    signal.signal(signal.SIGTERM, interrupted)
-    signal.signal(signal.SIGINT, interrupted)
+    for ending in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(ending, interrupted)
     deadline = time.monotonic() + limit if limit else None
     sinks = {process.stdout.fileno(): sys.stdout.buffer, process.stderr.fileno(): console}
+    try:
+        in_time = pass_on(sinks, deadline, kill)
+    except BaseException:
+        # Nobody reads any more, or there is no room for what is said
+        kill()
+        raise
+    process.wait()
+    return in_time
+
+
+def pass_on(sinks, deadline, kill):
+    """Copies {file descriptor: sink} until all end. False if that was because time ran out."""
     in_time = True
     while sinks:
         left = None if deadline is None else deadline - time.monotonic()
@@ -254,7 +266,6 @@ def stream(line, console, limit):
                 sinks[fd].flush()
             else:
                 del sinks[fd]
-    process.wait()
     return in_time
 
 
@@ -275,14 +286,13 @@ def main():
     kernel = image(args.kernel, arch)
     if not arch.is_native:
         guest_programs.build(arch)
-    runs = CACHE / "runs"
-    runs.mkdir(parents=True, exist_ok=True)
     for attempt in range(ATTEMPTS):
-        folder = Path(tempfile.mkdtemp(prefix="vm-", dir=runs))
         # Each adds what it needs
         own = copy.deepcopy(args)
         try:
-            with holes.beside(own, folder):
+            with contextlib.ExitStack() as stack:
+                folder = own_folder("vm-", CACHE / "runs", stack)
+                stack.enter_context(holes.beside(own, folder))
                 status = run_guest(own, folder, kernel)
             if not args.allow_splats:
                 note_fatal(status)
@@ -291,8 +301,6 @@ def main():
             last = attempt + 1 == ATTEMPTS
             what = f"giving up after {ATTEMPTS} attempts" if last else "starting it again"
             print(f"vm: the emulated machine broke, {what}: {broken}", file=sys.stderr, flush=True)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
     sys.exit(4)
 
 

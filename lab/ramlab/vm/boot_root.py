@@ -103,7 +103,7 @@ def main():
     args = arguments()
     with tempfile.TemporaryDirectory(prefix="ramslice-boot-") as folder:
         machine, root = own(args) if args.own_kernel else stock(args, folder)
-        words = [*root, *args.append.split(), "console=ttyS0", "loglevel=4", "panic=-1", "no5lvl",
+        words = [*root, *args.append.split(), "console=ttyS0", "loglevel=5", "panic=-1", "no5lvl",
                  "no_timer_check", "psi=1",
                  "systemd.show_status=0", "systemd.default_timeout_start_sec=600"]
         line = ["qemu-system-x86_64", "-name", "ramslice-root", "-machine", "q35", "-m", args.mem,

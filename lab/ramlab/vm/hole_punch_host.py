@@ -167,6 +167,13 @@ class Host(threading.Thread):
         pages = sum(total for total, _ in found) // PAGE
         return pages, 0 if first is None else self.memory.pfn(first)
 
+    def end(self):
+        """Gives back the guest's memory, once it has ended; it may never have called."""
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.join()
+        os.close(self.memory.fd)
+
     def report(self):
         """How it ended, once the guest has."""
         touched, pfn = self.do_touched(0, [])
@@ -210,8 +217,11 @@ def beside(args, folder):
     ]
     # The guest's own serial driver leaves it alone.
     args.append.append(f"reserve={PORT:#x},8")
-    yield
-    report = host.report()
+    try:
+        yield
+        report = host.report()
+    finally:
+        host.end()
     print(f"holes: {json.dumps(report)}", file=sys.stderr, flush=True)
     if args.holes:
         with open(args.holes, "w") as sink:

@@ -3,9 +3,14 @@
 kernel.
 """
 
+import contextlib
+import os
+import signal
+import types
+
 import pytest
 
-from ramlab.common import CACHE
+from ramlab.common import CACHE, LOCK, own_folder, stream_vm
 from ramlab.testing.vm_command import run_vm
 from ramlab.vm import boot
 
@@ -102,3 +107,50 @@ def test_a_machine_that_always_breaks_is_given_up(breaking, capsys):
     assert breaking(boot.ATTEMPTS) == 4
     told = capsys.readouterr().err.splitlines()[-1]
     assert told.endswith(f"broke, giving up after {boot.ATTEMPTS} attempts: no timer")
+
+
+class Gone:
+    """An output whose reader has left."""
+
+    def write(self, _):
+        raise BrokenPipeError
+
+    def flush(self):
+        raise AssertionError("nothing was written")
+
+
+def test_a_machine_ends_when_nobody_reads_what_it_says(monkeypatch, tmp_path):
+    monkeypatch.setattr(boot.sys, "stdout", types.SimpleNamespace(buffer=Gone()))
+    line = ["sh", "-c", f"echo $$ >{tmp_path}/pid; echo said; exec sleep 600"]
+    with pytest.raises(BrokenPipeError), open(tmp_path / "console", "wb") as console:
+        boot.stream(line, console, None)
+    pid = int((tmp_path / "pid").read_text())
+    # It is a child of ours that nobody waited for
+    assert os.waitpid(pid, 0) == (pid, signal.SIGKILL)
+
+
+def test_an_error_in_storing_a_result_is_no_line_of_output(capsys):
+    def store(found):
+        raise ValueError(f"no room for {found}")
+
+    with pytest.raises(ValueError, match="no room"):
+        stream_vm(["echo", '{"figure": 1}'], store)
+    found = []
+    assert stream_vm(["printf", r'{"figure": 1}\n{cut off\nsaid\n'], found.append) == 0
+    assert found == [{"figure": 1}]
+    assert capsys.readouterr().out == "{cut off\nsaid\n"
+
+
+def test_what_a_killed_run_left_is_removed_and_what_is_in_use_stays(tmp_path):
+    left, new = tmp_path / "vm-left", tmp_path / "vm-new"
+    for folder in (left, new, tmp_path / "other"):
+        folder.mkdir()
+        (folder / LOCK).write_text("")
+    os.utime(left / LOCK, (0, 0))
+    os.utime(tmp_path / "other" / LOCK, (0, 0))
+    with contextlib.ExitStack() as one, contextlib.ExitStack() as two:
+        first = own_folder("vm-", tmp_path, one)
+        os.utime(first / LOCK, (0, 0))
+        second = own_folder("vm-", tmp_path, two)
+        assert {first, second, new, tmp_path / "other"} == set(tmp_path.iterdir())
+    assert {new, tmp_path / "other"} == set(tmp_path.iterdir())
