@@ -96,8 +96,11 @@ headers() {
 	echo "$there/usr/src/linux-headers-$release"
 }
 
-# One that is there already, the pinned one or the newest of that time.
+# One that is there already, the pinned one or the newest of that time; not one that another state of
+# this file has made, which may pin another or start it in another way.
+made_by=$(sha256sum "${BASH_SOURCE[0]}" | cut -d' ' -f1)
 there=$(find "$folder/" -maxdepth 1 -name "${prefix}debian-$1-*" | sort -V | tail -1)
+if [ -e "$there/made-by" ] && [ "$(cat "$there/made-by")" != "$made_by" ]; then there=; fi
 if [ "${2:-}" = headers ]; then
 	[ -n "$there" ] || die "ramlab stock-kernel $1 comes first"
 	headers "$there"
@@ -198,5 +201,7 @@ exec /bin/busybox switch_root /newroot "$init" "$@"
 END
 chmod +x "$initrd/init"
 (cd "$initrd" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$work/package/initrd"
+echo "$made_by" >"$work/package/made-by"
+rm -rf "$folder/${prefix}debian-$1-$version"
 mv "$work/package" "$folder/${prefix}debian-$1-$version"
 echo "$folder/${prefix}debian-$1-$version"
