@@ -16,7 +16,7 @@ from ramlab.kernel.source import Source
 
 from . import machines, stats
 from .machines import Boot
-from .slices import images_of
+from .slices import compared, images_of
 
 SCRIPT = "giveback_work.py"
 OURS, GOVERNOR, USUAL, NOTHING = "ours", "governor", "reporting", "none"
@@ -166,6 +166,12 @@ def run(arms, name, args, load="morning"):
     return machines.run(boots, images, name, args), images
 
 
+def over(values, arm, arms=None):
+    """{arm: the mean of its values over that of one arm}, of these arms or all but ours."""
+    wanted = [one for one in values if one != OURS] if arms is None else arms
+    return {one: statistics.fmean(values[one]) / statistics.fmean(values[arm]) for one in wanted}
+
+
 def stock(args):
     """The same work on a kernel without ramslice, with and without ours."""
     arms = {arm: 1 if args.quick else BOOTS for arm in (STOCK, USUAL)}
@@ -178,17 +184,16 @@ def judged_stock(found):
     """Entries from what boots on the stock kernel left, {arm: [figures]}."""
     minutes = {arm: [gib_minutes(one["samples"], "held_bytes") for one in boots]
                for arm, boots in found.items()}
-    usual = statistics.fmean(minutes[USUAL])
     reread = {arm: statistics.fmean(one["read_bytes"] / GIB for one in boots)
               for arm, boots in found.items()}
     work = {arm: statistics.fmean(map(work_s, boots)) for arm, boots in found.items()}
     return [
-        stats.mean_entry(
+        compared(
             "stock-gib-minutes", "GiB x minutes over those of free page reporting",
-            [value / usual for value in minutes[STOCK]],
+            minutes[STOCK], minutes[USUAL],
             beside={f"{what}-{arm}": value for what, values in
                     (("reread-gib", reread), ("work-s", work)) for arm, value in values.items()}
-            | {HOTPLUG: statistics.fmean(minutes[HOTPLUG]) / usual}),
+            | over(minutes, USUAL, [HOTPLUG])),
         stats.mean_entry("stock-lost", LOST, [sum(map(lost_by, found[STOCK]))],
                          beside={HOTPLUG: sum(map(lost_by, found[HOTPLUG]))}),
     ]
@@ -203,30 +208,32 @@ def judged(found):
     used_bytes = statistics.fmean(map(used_when_settled, found[NOTHING]))
     held = by_arm(lambda one: held_over_used(one, used_bytes))
     minutes = by_arm(lambda one: gib_minutes(one["samples"], "held_bytes"))
-    used = statistics.fmean(gib_minutes(one["samples"], "used_bytes") for one in found[NOTHING])
+    used = [gib_minutes(one["samples"], "used_bytes") for one in found[NOTHING]]
     reread = by_arm(lambda one: one["read_bytes"] / GIB)
     bursts = by_arm(lambda one: one["second_burst_s"])
     back = by_arm(give_back_seconds)
     stalls = by_arm(lambda one: one["stalled_ms"])
     lost = sum(map(lost_by, found[OURS]))
 
-    def entry(name, unit, values, over=1):
-        """The mean of ours, with those of the other arms beside it; all over the same number."""
-        beside = {arm: [value / over for value in values[arm] if value is not None]
+    def entry(name, unit, values):
+        """The mean of ours, with those of the other arms beside it."""
+        beside = {arm: [value for value in values[arm] if value is not None]
                   for arm in values if arm != OURS}
         return stats.mean_entry(
-            name, unit, [value / over for value in values[OURS]],
+            name, unit, values[OURS],
             beside={arm: statistics.fmean(some) for arm, some in beside.items() if some})
 
     new = [
         entry("held-over-used", "held by the host over used by the guest, idle", held),
-        entry("gib-minutes", "GiB x minutes over those of free page reporting", minutes,
-              statistics.fmean(minutes[USUAL])),
-        entry("gib-minutes-over-used", "GiB x minutes over those that are used", minutes, used),
+        compared("gib-minutes", "GiB x minutes over those of free page reporting",
+                 minutes[OURS], minutes[USUAL], beside=over(minutes, USUAL)),
+        compared("gib-minutes-over-used", "GiB x minutes over those that are used",
+                 minutes[OURS], used,
+                 beside=over(minutes | {"used": used}, "used", sorted(minutes.keys() - {OURS}))),
         instructions(found),
         entry("reread", "GiB read from the disk: what was written before", reread),
-        entry("burst", "seconds until a burst has its memory, over without give-back", bursts,
-              statistics.fmean(bursts[NOTHING])),
+        compared("burst", "seconds until a burst has its memory, over without give-back",
+                 bursts[OURS], bursts[NOTHING], beside=over(bursts, NOTHING)),
         entry("stalls", "ms in which some task waited for memory", stalls),
         stats.mean_entry("lost", LOST, [lost]),
     ]
@@ -250,8 +257,7 @@ def instructions(found, prefix=""):
     part, as page faults of QEMU: over those without, and in seconds of a CPU at a published price.
     """
     def over_nothing(value):
-        means = {arm: statistics.fmean(map(value, boots)) for arm, boots in found.items()}
-        return {arm: mean / means[NOTHING] for arm, mean in means.items()}
+        return over({arm: list(map(value, boots)) for arm, boots in found.items()}, NOTHING, found)
 
     work = over_nothing(work_s)
     all_of_it = over_nothing(lambda one: one["busy_s"])
@@ -259,10 +265,9 @@ def instructions(found, prefix=""):
     fault_s = {arm: statistics.fmean(one["host"]["faults"] * HOST_FAULT_S for one in boots)
                for arm, boots in found.items()}
     system = over_nothing(lambda one: one["host"]["system_s"])
-    nothing = statistics.fmean(map(work_s, found[NOTHING]))
-    return stats.mean_entry(
+    return compared(
         f"{prefix}instructions", "the work's instructions over those without give-back",
-        [work_s(one) / nothing for one in found[OURS]],
+        *([work_s(one) for one in found[arm]] for arm in (OURS, NOTHING)),
         beside={arm: share for arm, share in work.items() if arm != OURS}
         | {f"with-idle-{arm}": share for arm, share in all_of_it.items()}
         | {f"host-faults-{arm}": share for arm, share in faults.items()}
@@ -275,13 +280,9 @@ def judged_other(load, found):
     minutes = {arm: [gib_minutes(one["samples"], "held_bytes") for one in boots]
                for arm, boots in found.items()}
     lost = {arm: sum(map(lost_by, boots)) for arm, boots in found.items()}
-    usual = statistics.fmean(minutes[USUAL])
     return [
-        stats.mean_entry(
-            f"{load}-gib-minutes", "GiB x minutes over those of free page reporting",
-            [value / usual for value in minutes[OURS]],
-            beside={arm: statistics.fmean(minutes[arm]) / usual for arm in minutes
-                    if arm != OURS}),
+        compared(f"{load}-gib-minutes", "GiB x minutes over those of free page reporting",
+                 minutes[OURS], minutes[USUAL], beside=over(minutes, USUAL)),
         instructions(found, f"{load}-"),
         stats.mean_entry(f"{load}-lost", LOST, [lost[OURS]],
                          beside={arm: number for arm, number in lost.items() if arm != OURS}),
