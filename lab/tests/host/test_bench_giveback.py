@@ -66,7 +66,10 @@ def test_it_takes_until_nine_tenths_are_back():
     assert giveback.give_back_seconds(OURS) == 4
     never = figures({58: ("idle", 1.5)} | BURST)
     assert giveback.give_back_seconds(never) is None
-    assert "seconds-to-give-back" not in judged(ours=[OURS, never])
+    assert "seconds-to-give-back" not in judged(ours=[never, never])
+    # As long as it was watched, if that is not over
+    found = judged(ours=[OURS, OURS, never])["seconds-to-give-back"]
+    assert (found["value"], found["values"], found["beside"]["not-back"]) == (4, [4, 4, 2], 1)
 
 
 def test_an_arm_that_gave_nothing_back_has_no_time_for_it():
@@ -74,7 +77,7 @@ def test_an_arm_that_gave_nothing_back_has_no_time_for_it():
                     64: ("idle again", 3)})
     assert giveback.give_back_seconds(kept) is None
     beside = judged(none=[kept])["seconds-to-give-back"]["beside"]
-    assert beside == {"reporting": 4}
+    assert beside == {"reporting": 4, "not-back": 0}
 
 
 def test_arms_that_hold_twice_as_much_have_twice_the_gib_minutes():
