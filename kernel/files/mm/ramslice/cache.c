@@ -237,7 +237,7 @@ void ramslice_age_slice(u32 id)
 		if (!pfn_to_online_page(start) || ramslice_block_free(start))
 			continue;
 		for (pfn = start; pfn < start + pageblock_nr_pages; pfn++) {
-			folio = folio_get_nontail_page(pfn_to_page(pfn));
+			folio = ramslice_get_folio(pfn_to_page(pfn));
 			if (!folio)
 				continue;
 			ramslice_age_in_place(folio);

@@ -47,7 +47,7 @@ static unsigned long ramslice_count_page(struct ramslice_census *c,
 	 * none: tails were counted with their head, which lies in the same
 	 * pageblock unless the folio is larger than one.
 	 */
-	folio = folio_get_nontail_page(page);
+	folio = ramslice_get_folio(page);
 	if (!folio) {
 		/* Free in its pool, which will want another one for it */
 		if (ramslice_hugetlb_page(pageblock_start_pfn(pfn))) {
@@ -56,11 +56,14 @@ static unsigned long ramslice_count_page(struct ramslice_census *c,
 			return left;
 		}
 		reason = ramslice_frame_blocks(page);
-		if (reason != RAMSLICE_REASON_NONE)
-			ramslice_count_blocker(c, pfn, 1, reason);
-		else if (!PageTail(page))
-			c->nr_free++;
-		return 1;
+		if (reason == RAMSLICE_REASON_NONE) {
+			if (!PageTail(page))
+				c->nr_free++;
+			return 1;
+		}
+		nr = ramslice_nr_frames(page, left);
+		ramslice_count_blocker(c, pfn, nr, reason);
+		return nr;
 	}
 
 	nr = min_t(unsigned long, folio_nr_pages(folio), left);
@@ -135,7 +138,7 @@ unsigned long ramslice_find_lent(const struct ramslice_census *c)
 		struct folio *folio;
 		bool lent;
 
-		folio = folio_get_nontail_page(pfn_to_page(c->lent[i]));
+		folio = ramslice_get_folio(pfn_to_page(c->lent[i]));
 		if (!folio)
 			continue;
 		lent = folio_test_lru(folio) && folio_test_anon(folio) &&

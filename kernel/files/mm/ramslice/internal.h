@@ -485,8 +485,22 @@ enum ramslice_reason ramslice_folio_blocks(struct folio *folio);
 int ramslice_folio_extra_refs(struct folio *folio);
 bool ramslice_folio_pinned(struct folio *folio);
 enum ramslice_reason ramslice_frame_blocks(struct page *page);
+struct folio *ramslice_get_folio(struct page *page);
 enum ramslice_reason ramslice_type_blocks(int type);
 enum ramslice_page_class ramslice_page_class(struct page *page, bool held);
+
+/* Page frames to go on by; without a reference, what is read is not believed. */
+static inline unsigned long ramslice_nr_frames(const struct page *page,
+					       unsigned long left)
+{
+	const struct folio *folio = (const struct folio *)page;
+	unsigned int order;
+
+	if (!PageHead(page))
+		return 1;
+	order = READ_ONCE(folio->_flags_1) & 0xff;
+	return order < BITS_PER_TYPE(u32) ? min(1UL << order, left) : 1;
+}
 
 /* --- pages.c --- */
 long ramslice_ioc_pages(void __user *arg);

@@ -192,7 +192,7 @@ static int ramslice_clear_pass(struct ramslice_run *run, u32 id)
 					pfn += (1UL << order) - 1;
 				continue;
 			}
-			folio = folio_get_nontail_page(page);
+			folio = ramslice_get_folio(page);
 			if (!folio) {
 				reason = ramslice_frame_blocks(page);
 				if (reason == RAMSLICE_REASON_NONE)
@@ -274,7 +274,7 @@ static enum ramslice_reason ramslice_why_stuck(u32 id)
 
 			if (PageBuddy(page))
 				continue;
-			folio = folio_get_nontail_page(page);
+			folio = ramslice_get_folio(page);
 			if (!folio)
 				continue;
 			writeback = folio_test_writeback(folio);

@@ -121,8 +121,9 @@ int ramslice_folio_extra_refs(struct folio *folio)
 }
 
 /**
- * ramslice_frame_blocks - why a page frame without references may not go
- * @page: a page that is not in the buddy allocator; no reference could be had
+ * ramslice_frame_blocks - why a page frame without a reference may not go
+ * @page: a page that is not in the buddy allocator; ramslice_get_folio() gave
+ *        no reference
  *
  * Tails are met with their head, unless that lies in an earlier pageblock.
  *
@@ -134,6 +135,24 @@ enum ramslice_reason ramslice_frame_blocks(struct page *page)
 		return ramslice_page_blocks(page);
 	return pageblock_aligned(page_to_pfn(page)) ? RAMSLICE_REASON_GIGANTIC :
 						      RAMSLICE_REASON_NONE;
+}
+
+/**
+ * ramslice_get_folio - a reference to what may be moved or dropped
+ * @page: a page that is not in the buddy allocator
+ *
+ * To nothing else: who frees a buffer or a page table, or unplugs memory, has to
+ * find that its reference is the only one.
+ *
+ * Return: the folio, or NULL: see ramslice_frame_blocks().
+ */
+struct folio *ramslice_get_folio(struct page *page)
+{
+	if (!PageLRU(page) && !PageHuge(page) && !__PageMovable(page) &&
+	    /* On its way to a list of LRU, or isolated from it */
+	    (page_has_type(page) || !READ_ONCE(page->mapping)))
+		return NULL;
+	return folio_get_nontail_page(page);
 }
 
 /**
@@ -174,9 +193,11 @@ enum ramslice_page_class ramslice_page_class(struct page *page, bool held)
 	if (PageHuge(page))
 		return RAMSLICE_PAGE_HUGETLB;
 	/* Without a reference the rest would not be of one moment */
+	if (!held && PageHWPoison(page))
+		return RAMSLICE_PAGE_HWPOISON;
 	if (!held)
-		return PageHWPoison(page) ? RAMSLICE_PAGE_HWPOISON :
-					    RAMSLICE_PAGE_TRANSIT;
+		return page_count(page) && !READ_ONCE(page->mapping) ?
+		       RAMSLICE_PAGE_KERNEL : RAMSLICE_PAGE_TRANSIT;
 	if (folio_test_anon(folio))
 		return RAMSLICE_PAGE_ANON;
 	if (folio_test_swapcache(folio))

@@ -189,7 +189,7 @@ static void ramslice_describe(struct ramslice_page_run *run, unsigned long end)
 
 	/* A tail only if its head is in an earlier block: a gigantic folio */
 	folio = page_folio(page);
-	if (folio_try_get(folio)) {
+	if (ramslice_get_folio(&folio->page)) {
 		last = folio_pfn(folio) + folio_nr_pages(folio);
 		if (page_folio(page) == folio && last > pfn) {
 			ramslice_describe_folio(run, folio);
@@ -199,11 +199,13 @@ static void ramslice_describe(struct ramslice_page_run *run, unsigned long end)
 		}
 		folio_put(folio);
 	}
+	page = &folio->page;
 	run->reason = ramslice_frame_blocks(page);
 	run->page_class = ramslice_page_class(page, false);
-	if (run->page_class != RAMSLICE_PAGE_HUGETLB)
-		return;
-	/* A free page of the pool; what is read may be of another by now */
+#ifdef CONFIG_MEMCG
+	run->cgroup = page_cgroup_ino(page);
+#endif
+	/* What is read may be of another by now */
 	last = folio_pfn(folio) + folio_nr_pages(folio);
 	if (last <= pfn || folio_nr_pages(folio) > MAX_FOLIO_NR_PAGES)
 		return;

@@ -60,7 +60,7 @@ struct ramslice_reading {
 
 static enum ramslice_reason ramslice_ask_page(struct page *page)
 {
-	struct folio *folio = folio_get_nontail_page(page);
+	struct folio *folio = ramslice_get_folio(page);
 	enum ramslice_reason reason;
 
 	if (!folio)
@@ -135,7 +135,7 @@ static unsigned int ramslice_read_page(struct ramslice_reading *r,
 	struct page *page = pfn_to_page(pfn);
 	struct folio *folio = (struct folio *)page;
 	unsigned long flags = READ_ONCE(page->flags);
-	unsigned int order = 0, nr;
+	unsigned int order, nr;
 
 	if (PageBuddy(page)) {
 		order = buddy_order_unsafe(page);
@@ -145,9 +145,7 @@ static unsigned int ramslice_read_page(struct ramslice_reading *r,
 	}
 	/* Read with its head, unless that is in another pageblock */
 	if (!PageTail(page)) {
-		if (flags & BIT(PG_head))
-			order = READ_ONCE(folio->_flags_1) & 0xff;
-		nr = order < 31 ? min(1U << order, left) : 1;
+		nr = ramslice_nr_frames(page, left);
 		ramslice_read_folio(r, folio, flags, nr);
 	} else {
 		nr = 1;

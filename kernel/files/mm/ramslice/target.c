@@ -149,11 +149,11 @@ static unsigned long ramslice_drop_some(struct ramslice_target *t,
 		struct folio *folio;
 		long nr;
 
-		/* A glance without a reference first; a zone may end here */
+		/* A zone may end here */
 		if (page_zone(page) != t->rz->zone || !PageLRU(page) ||
 		    PageTail(page))
 			continue;
-		folio = folio_get_nontail_page(page);
+		folio = ramslice_get_folio(page);
 		if (!folio)
 			continue;
 		nr = folio_nr_pages(folio);

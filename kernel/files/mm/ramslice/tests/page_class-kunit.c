@@ -25,14 +25,30 @@ static void ramslice_expect(struct kunit *test, enum ramslice_page_class class,
 {
 	KUNIT_EXPECT_EQ(test, ramslice_page_class(test->priv, false), class);
 	KUNIT_EXPECT_EQ(test, ramslice_frame_blocks(test->priv), reason);
+	/* Its owner has the only reference */
+	KUNIT_EXPECT_NULL(test, ramslice_get_folio(test->priv));
+	KUNIT_EXPECT_EQ(test, page_count(test->priv), 1);
 }
 
 static void ramslice_page_without_a_mark_is_the_kernels(struct kunit *test)
 {
 	KUNIT_EXPECT_EQ(test, ramslice_page_class(test->priv, true),
 			RAMSLICE_PAGE_KERNEL);
-	KUNIT_EXPECT_EQ(test, ramslice_frame_blocks(test->priv),
-			RAMSLICE_REASON_UNMOVABLE);
+	ramslice_expect(test, RAMSLICE_PAGE_KERNEL, RAMSLICE_REASON_UNMOVABLE);
+}
+
+static void ramslice_page_with_a_mapping_is_held_while_it_is_looked_at(struct kunit *test)
+{
+	struct page *page = test->priv;
+	struct folio *folio;
+
+	page->mapping = (void *)PAGE_MAPPING_ANON;
+	folio = ramslice_get_folio(page);
+	KUNIT_EXPECT_PTR_EQ(test, folio, page_folio(page));
+	KUNIT_EXPECT_EQ(test, page_count(page), 2);
+	if (folio)
+		folio_put(folio);
+	page->mapping = NULL;
 }
 
 static void ramslice_page_of_another_owner_stays(struct kunit *test)
@@ -62,6 +78,7 @@ static void ramslice_page_of_a_page_table_stays(struct kunit *test)
 
 static struct kunit_case ramslice_page_class_cases[] = {
 	KUNIT_CASE(ramslice_page_without_a_mark_is_the_kernels),
+	KUNIT_CASE(ramslice_page_with_a_mapping_is_held_while_it_is_looked_at),
 	KUNIT_CASE(ramslice_page_of_another_owner_stays),
 	KUNIT_CASE(ramslice_page_not_accepted_stays),
 	KUNIT_CASE(ramslice_page_of_a_page_table_stays),
