@@ -167,11 +167,12 @@ static bool ramslice_unit_fits(const struct ramslice_resize *r,
 	unsigned long nr, end = pfn + r->unit_pages;
 	bool fits = true;
 
-	/* Before anything is emptied for it */
-	for (nr = pfn; nr < end; nr += ramslice_block_pages()) {
-		if (!memory_block_can_move(nr))
-			return false;
-	}
+	/* Before anything is emptied for it; no block is removed meanwhile */
+	lock_device_hotplug();
+	for (nr = pfn; fits && nr < end; nr += ramslice_block_pages())
+		fits = memory_block_can_move(nr);
+	unlock_device_hotplug();
+
 	down_read(&ramslice_table_sem);
 	for (; fits && pfn < end; pfn += pageblock_nr_pages) {
 		u32 id = ramslice_geom_slice(&ramslice_geom, pfn);
@@ -328,6 +329,9 @@ static int ramslice_move_unit(struct ramslice_resize *r, unsigned long first)
 	int err = 0;
 
 	for (nr = first; !err && nr < end; nr++) {
+		/* Never to be undone, if slices are larger now than they were */
+		if (ramslice_block_is_there(r, nr) == r->grows)
+			continue;
 		err = xa_err(xa_store(&r->moved, nr, xa_mk_value(0),
 				      GFP_KERNEL));
 		if (!err)
@@ -336,6 +340,8 @@ static int ramslice_move_unit(struct ramslice_resize *r, unsigned long first)
 	if (!err)
 		return 0;
 	while (nr-- > first) {
+		if (!xa_load(&r->moved, nr))
+			continue;
 		if (ramslice_move_or_return(r, nr, !r->grows))
 			r->stuck = true;
 		else
