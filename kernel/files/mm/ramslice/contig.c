@@ -19,6 +19,15 @@ static bool ramslice_frame_is_off(unsigned long pfn)
 	       !READ_ONCE(s->held);
 }
 
+/* Free, and neither kept for other uses nor isolated: CMA's is not to be had. */
+static bool ramslice_frame_is_free(unsigned long pfn)
+{
+	int type = get_pageblock_migratetype(pfn_to_page(pfn));
+
+	return ramslice_block_free(pfn) &&
+	       ramslice_type_blocks(type) == RAMSLICE_REASON_NONE;
+}
+
 /* Is all of it free, or off? Of some moment. Under ramslice_table_sem. */
 static bool ramslice_range_is_free(const struct zone *zone, unsigned long pfn,
 				   unsigned long end)
@@ -27,7 +36,7 @@ static bool ramslice_range_is_free(const struct zone *zone, unsigned long pfn,
 		struct page *page = pfn_to_online_page(pfn);
 
 		if (!page || page_zone(page) != zone ||
-		    !(ramslice_block_free(pfn) || ramslice_frame_is_off(pfn)))
+		    !(ramslice_frame_is_free(pfn) || ramslice_frame_is_off(pfn)))
 			return false;
 	}
 	return true;
