@@ -20,7 +20,7 @@ struct ramslice_buffer;
  *		 than a pageblock: a pageblock
  * @end_address: no page of it lies at or above this physical address; 0: anywhere
  * @nid: the node it is looked for first, or NUMA_NO_NODE for the caller's
- * @gfp: GFP_KERNEL, or less of reclaim as in GFP_NOIO, but it must allow sleep;
+ * @gfp: GFP_KERNEL, as it may wait for others that reclaim;
  *	 GFP_DMA32 and GFP_DMA limit the zones; __GFP_THISNODE: no other node;
  *	 __GFP_ZERO: its pages are zeroed; __GFP_ACCOUNT: the caller's memory
  *	 control group is charged

@@ -286,8 +286,7 @@ static enum ramslice_reason ramslice_clear_slices(const struct ramslice_buffer *
 		const struct ramslice_slice *s = ramslice_slice(id);
 		enum ramslice_reason reason;
 
-		/* The system is about to sleep, and waits no longer than for a request */
-		if (ramslice_inhibited())
+		if (ramslice_is_waited_for())
 			return RAMSLICE_REASON_PRESSURE;
 		if (!s || READ_ONCE(s->state) != RAMSLICE_ONLINE ||
 		    ramslice_slice_empty(id) ||
@@ -394,7 +393,7 @@ static enum ramslice_reason ramslice_make_in_zone(struct ramslice_buffer *b,
 		reason = ramslice_take_range(b, range.pfn, want->gfp);
 		if (reason == RAMSLICE_REASON_NONE ||
 		    reason == RAMSLICE_REASON_SIGNAL ||
-		    ramslice_inhibited() || time_after(jiffies, until))
+		    ramslice_is_waited_for() || time_after(jiffies, until))
 			break;
 		ramslice_ranges_drop(&r, range.pfn, nr_blocks);
 		cond_resched();
@@ -418,7 +417,7 @@ static enum ramslice_reason ramslice_make(struct ramslice_buffer *b,
 		if (found == RAMSLICE_REASON_NONE ||
 		    found == RAMSLICE_REASON_SIGNAL)
 			return found;
-		if (ramslice_inhibited())
+		if (ramslice_is_waited_for())
 			return RAMSLICE_REASON_PRESSURE;
 		/* That a zone lies beyond the limit says little */
 		if (found != RAMSLICE_REASON_HOLE)
@@ -463,7 +462,7 @@ static bool ramslice_contig_valid(const struct ramslice_contig *want)
 	       (want->nid == NUMA_NO_NODE ||
 		(want->nid >= 0 && want->nid < MAX_NUMNODES &&
 		 node_online(want->nid))) &&
-	       gfpflags_allow_blocking(want->gfp) &&
+	       (want->gfp & GFP_KERNEL) == GFP_KERNEL &&
 	       !(want->gfp & (__GFP_MOVABLE | __GFP_COMP)) && want->owner;
 }
 

@@ -102,7 +102,7 @@ u64 ramslice_left_ns(const struct ramslice_params *params)
  */
 enum ramslice_reason ramslice_why_end(const struct ramslice_params *params)
 {
-	if (atomic_read(&ramslice_nr_interrupting) || ramslice_inhibited())
+	if (ramslice_is_waited_for())
 		return RAMSLICE_REASON_PRESSURE;
 	if (signal_pending(current))
 		return RAMSLICE_REASON_SIGNAL;

@@ -160,6 +160,12 @@ struct ramslice_outcome {
 
 extern atomic_t ramslice_nr_interrupting;
 
+/* Does hotplug, or a system about to sleep, wait for who empties slices? */
+static inline bool ramslice_is_waited_for(void)
+{
+	return atomic_read(&ramslice_nr_interrupting) || ramslice_inhibited();
+}
+
 void ramslice_decode_request(const struct ramslice_request *req,
 			     struct ramslice_params *params);
 void ramslice_encode_outcome(const struct ramslice_outcome *outcome,
