@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use ramslice_types::{
-    Backend, BackendError, BackendInfo, Bytes, CacheChoice, Price, Reason, Request, RequestOp,
-    RequestOutcome, Slice, SliceId, SliceState,
+    Backend, BackendError, BackendInfo, Bytes, CacheChoice, HugePagePool, Price, Reason, Request,
+    RequestOp, RequestOutcome, Slice, SliceId, SliceState,
 };
 
 use crate::whatif::ZoneKey;
@@ -126,42 +126,69 @@ pub fn make_huge_page(
     send: &mut dyn FnMut(&Request) -> Result<RequestOutcome, BackendError>,
 ) -> Result<Option<String>, BackendError> {
     let in_one_block = page <= backend.info()?.chunk_bytes;
-    if in_one_block && add_page(backend, page)? {
+    // One that is lent beyond the pool's size becomes one of it: nothing has to be emptied
+    let is_lent = pool_of(backend, page)?.is_some_and(|pool| pool.surplus > 0);
+    if (in_one_block || is_lent) && add_page(backend, page)? {
         return Ok(None);
     }
     let mut off = Vec::new();
-    let mut refused = None;
-    for &id in &range.to_empty {
-        let outcome = send(&Request { cache, ..Request::new(RequestOp::Offline(id)) })?;
-        if outcome.slices_done == 0 {
-            refused = Some(format!("slice {id}: {}", outcome.reason.code()));
-            break;
-        }
-        off.push(id);
-        if interrupted() {
-            refused = Some(Reason::Signal.code());
-            break;
-        }
-    }
-    let mut made = refused.is_none() && !in_one_block && add_page(backend, page)?;
-    for id in off {
+    let emptied = empty(range, cache, interrupted, send, &mut off);
+    let added = match &emptied {
+        Ok(None) if !in_one_block => add_page(backend, page),
+        _ => Ok(false),
+    };
+    // Whatever failed, all wake
+    let woken = off.into_iter().fold(Ok(()), |before, id| {
         // The page may be of it, or demand may have woken it: then it is online
-        send(&Request::new(RequestOp::Online(id)))?;
-    }
+        before.and(send(&Request::new(RequestOp::Online(id))).map(drop))
+    });
+    let refused = emptied?;
+    let mut made = added?;
+    woken?;
     made = made || (refused.is_none() && in_one_block && add_page(backend, page)?);
     Ok(refused.or_else(|| (!made).then(|| "the kernel made no page of it".to_owned())))
 }
 
-/// One more page for the pool, if there is room for it.
+/// Empties the slices of a range, adds those that are off, and returns why one could not be.
+fn empty(
+    range: &HugePageRange,
+    cache: CacheChoice,
+    interrupted: &dyn Fn() -> bool,
+    send: &mut dyn FnMut(&Request) -> Result<RequestOutcome, BackendError>,
+    off: &mut Vec<SliceId>,
+) -> Result<Option<String>, BackendError> {
+    for &id in &range.to_empty {
+        let outcome = send(&Request { cache, ..Request::new(RequestOp::Offline(id)) })?;
+        if outcome.slices_done == 0 {
+            return Ok(Some(format!("slice {id}: {}", outcome.reason.code())));
+        }
+        off.push(id);
+        if interrupted() {
+            return Ok(Some(Reason::Signal.code()));
+        }
+    }
+    Ok(None)
+}
+
+fn pool_of(backend: &dyn Backend, page: Bytes) -> Result<Option<HugePagePool>, BackendError> {
+    Ok(backend.huge_page_pools()?.into_iter().find(|pool| pool.page == page))
+}
+
+fn size_of_pool(backend: &dyn Backend, page: Bytes) -> Result<u64, BackendError> {
+    Ok(pool_of(backend, page)?.map_or(0, |pool| pool.size()))
+}
+
+/// One more page for the pool, if there is room for it. What the pool was given counts: what is lent
+/// beyond that goes when it is no longer in use.
 fn add_page(backend: &dyn Backend, page: Bytes) -> Result<bool, BackendError> {
-    let pool = backend.huge_page_pools()?.into_iter().find(|pool| pool.page == page);
-    let before = pool.map_or(0, |pool| pool.total);
-    Ok(backend.resize_huge_page_pool(page, before + 1)? > before)
+    let before = size_of_pool(backend, page)?;
+    backend.resize_huge_page_pool(page, before + 1)?;
+    Ok(size_of_pool(backend, page)? > before)
 }
 
 #[cfg(test)]
 mod tests {
-    use ramslice_types::Pages;
+    use ramslice_types::{BackendErrorKind, Pages};
 
     use super::*;
 
@@ -242,5 +269,127 @@ mod tests {
         assert!(!found[0].blocked_for_good);
         assert_eq!(found[0].to_empty, [SliceId(0), SliceId(1)]);
         assert_eq!(cheapest_first(&found).len(), 0);
+    }
+
+    /// A pool of pages of 128 MiB, and requests that fail from the second slice on.
+    struct Pool {
+        pool: std::sync::Mutex<HugePagePool>,
+    }
+
+    impl Pool {
+        fn of(total: u64, surplus: u64) -> Self {
+            let page = Bytes(128 * MIB);
+            let pool = HugePagePool { page, total, free: 0, reserved: 0, surplus };
+            Self { pool: pool.into() }
+        }
+    }
+
+    impl Backend for Pool {
+        fn info(&self) -> Result<BackendInfo, BackendError> {
+            Ok(info(64))
+        }
+
+        fn huge_page_pools(&self) -> Result<Vec<HugePagePool>, BackendError> {
+            Ok(vec![*self.pool.lock().unwrap()])
+        }
+
+        /// As the kernel's: what is lent becomes the pool's before a page is made.
+        fn resize_huge_page_pool(&self, _: Bytes, pages: u64) -> Result<u64, BackendError> {
+            let mut pool = self.pool.lock().unwrap();
+            let lent = pool.surplus.min(pages.saturating_sub(pool.size()));
+            pool.surplus -= lent;
+            pool.total = pool.total.max(pages + pool.surplus);
+            Ok(pool.total)
+        }
+
+        fn zones(&self) -> Result<Vec<ramslice_types::Zone>, BackendError> {
+            unimplemented!()
+        }
+
+        fn snapshot(&self) -> Result<ramslice_types::SliceSnapshot, BackendError> {
+            unimplemented!()
+        }
+
+        fn contents(
+            &self,
+            _: SliceId,
+            _: ramslice_types::ContentsDetail,
+        ) -> Result<ramslice_types::SliceContents, BackendError> {
+            unimplemented!()
+        }
+
+        fn request(&self, _: &Request) -> Result<RequestOutcome, BackendError> {
+            unimplemented!()
+        }
+
+        fn wait_event(&self, _: std::time::Duration) -> Result<Option<u64>, BackendError> {
+            unimplemented!()
+        }
+
+        fn slice_bytes(&self) -> Result<Bytes, BackendError> {
+            unimplemented!()
+        }
+
+        fn set_slice_bytes(&self, _: Bytes) -> Result<(), BackendError> {
+            unimplemented!()
+        }
+
+        fn price_parameter(
+            &self,
+            _: ramslice_types::PriceParameter,
+        ) -> Result<Price, BackendError> {
+            unimplemented!()
+        }
+
+        fn set_price_parameter(
+            &self,
+            _: ramslice_types::PriceParameter,
+            _: Price,
+        ) -> Result<(), BackendError> {
+            unimplemented!()
+        }
+    }
+
+    #[test]
+    fn slices_wake_again_though_a_request_fails() {
+        let slices = [slice(0, 64, 10), slice(1, 64, 10)];
+        let ranges = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let mut sent = Vec::new();
+        let result = make_huge_page(
+            &Pool::of(0, 0),
+            Bytes(128 * MIB),
+            &ranges[0],
+            CacheChoice::Auto,
+            &|| false,
+            &mut |request| {
+                sent.push(request.op);
+                if sent.len() == 2 {
+                    return Err(BackendError::new(BackendErrorKind::Busy, "another request"));
+                }
+                Ok(RequestOutcome { slices_done: 1, ..RequestOutcome::default() })
+            },
+        );
+        assert_eq!(result.unwrap_err().kind(), BackendErrorKind::Busy);
+        let first = ranges[0].to_empty[0];
+        assert_eq!(sent[0], RequestOp::Offline(first));
+        assert_eq!(sent[2..], [RequestOp::Online(first)]);
+    }
+
+    #[test]
+    fn a_page_that_is_lent_beyond_the_pool_becomes_one_of_it() {
+        let pool = Pool::of(8, 4);
+        let slices = [slice(0, 64, 10), slice(1, 64, 10)];
+        let ranges = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let refused = make_huge_page(
+            &pool,
+            Bytes(128 * MIB),
+            &ranges[0],
+            CacheChoice::Auto,
+            &|| false,
+            &mut |_| unreachable!("nothing has to be emptied"),
+        );
+        assert_eq!(refused.unwrap(), None);
+        let found = *pool.pool.lock().unwrap();
+        assert_eq!((found.size(), found.total), (5, 8));
     }
 }

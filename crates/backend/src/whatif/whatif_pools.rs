@@ -107,10 +107,10 @@ impl WhatIfMemory {
             let message = format!("the kernel has no huge pages of {page}");
             return Err(BackendError::new(BackendErrorKind::NotFound, message));
         };
-        while now.total < pages && self.add_page(machine, page) {
+        while now.size() < pages && self.add_page(machine, page) {
             now.total += 1;
         }
-        while now.total > pages && now.free > now.reserved && self.remove_page(machine, &real) {
+        while now.size() > pages && now.free > now.reserved && self.remove_page(machine, &real) {
             now.total -= 1;
             now.free -= 1;
         }

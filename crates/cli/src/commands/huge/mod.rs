@@ -4,6 +4,8 @@ mod objects;
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ramslice_backend::sys::SignalInterrupt;
@@ -12,8 +14,8 @@ use ramslice_backend::{
     write_out_file_systems,
 };
 use ramslice_types::{
-    Backend, BackendError, Bytes, CacheChoice, HugePagePool, Price, Reason, Request, RequestOp,
-    RequestOutcome, SliceId, parse_bytes,
+    Backend, BackendError, BackendErrorKind, Bytes, CacheChoice, HugePagePool, Price, Reason,
+    Request, RequestOp, RequestOutcome, SliceId, parse_bytes,
 };
 use serde::Serialize;
 
@@ -26,6 +28,9 @@ use crate::stderr;
 
 /// Times that a slice is tried from which pages did not move.
 const TRIES: u32 = 3;
+/// How long it waits for a request of another.
+const OTHERS_TIME: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(100);
 
 const HELP: &str = "\
 Huge pages of 1 GiB are hard to have once a machine has run for a while: a few pages in use in \
@@ -261,7 +266,7 @@ fn give_back(
         );
         return Err(UsageError(text).into());
     }
-    let total = backend.resize_huge_page_pool(size, before.total - count)?;
+    let total = backend.resize_huge_page_pool(size, before.size().saturating_sub(count))?;
     let got = before.total.saturating_sub(total);
     if context.json() {
         let body = HugeDocument {
@@ -434,9 +439,21 @@ fn insist(
     }
     let request = Request { ignore_backoff: true, ..request.clone() };
     let mut tries_left = TRIES;
+    let began = Instant::now();
     loop {
+        let outcome = match backend.request(&request) {
+            // The daemon's, say: it has a deadline
+            Err(error)
+                if error.kind() == BackendErrorKind::Busy
+                    && began.elapsed() < OTHERS_TIME
+                    && !interrupt.requested() =>
+            {
+                thread::sleep(AGAIN);
+                continue;
+            }
+            result => result?,
+        };
         tries_left -= 1;
-        let outcome = backend.request(&request)?;
         let may_pass = outcome.slices_done == 0
             && matches!(outcome.reason, Reason::Migration | Reason::Writeback);
         if !may_pass || tries_left == 0 || interrupt.requested() {
