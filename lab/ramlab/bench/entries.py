@@ -24,14 +24,14 @@ MARKS = {"true": "met", "false": "MISSED", "unmeasured": "unmeasured", "stale": 
 
 
 def commit():
-    """The checkout's commit, with a plus if it has changes."""
+    """The checkout's commit, with a plus if it has changes; kept figures are none."""
     def git(*words):
         return subprocess.run(
             ["git", *words], cwd=ROOT, capture_output=True, text=True
         ).stdout.strip()
 
     return git("rev-parse", "--short=12", "HEAD") + (
-        "+" if git("status", "--porcelain", "-uno") else ""
+        "+" if git("status", "--porcelain", "-uno", "--", ":!results") else ""
     )
 
 
