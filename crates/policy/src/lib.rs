@@ -26,6 +26,7 @@ mod never;
 mod observation;
 mod periodic;
 mod repair;
+mod request_backoff;
 mod rest_economics;
 mod threshold;
 mod toml_text;

@@ -423,6 +423,32 @@ fn empty_slices_go_off_though_a_request_for_used_ones_found_no_room() {
 }
 
 #[test]
+fn used_slices_go_off_though_the_reserve_keeps_empty_ones_on() {
+    let (totals, rows) = machine(20, 0, 0);
+    let mut governor = governor();
+    // The demand of a day is known, and one empty slice stays on, however often it is asked for.
+    let (minute, _) = until_it_acts(&mut governor, totals, &rows, 0).unwrap();
+    let kept = MachineTotals { nr_empty: 1, ..totals };
+    let refused = [PolicyEvent::Finished {
+        op: RequestOp::OfflineFree,
+        outcome: RequestOutcome { reason: Reason::AwakeReserve, ..RequestOutcome::default() },
+    }];
+    let time = Duration::from_secs(60 * minute + 10);
+    let seen = Observation { time, totals: kept, rows: &rows, events: &refused };
+    let decision = governor.step(&seen);
+    let ops: Vec<_> = decision.requests.iter().map(|request| request.op).collect();
+    assert_eq!(ops, [RequestOp::Compact], "{decision:?}");
+    // 20 slices and the margin are needed, and the empty one is on besides.
+    assert!(off(&decision) <= 64 - 21 - 1, "{decision:?}");
+    // Where nothing else is spare, it says why.
+    let (few, rows) = machine(62, 0, 0);
+    let few = MachineTotals { nr_empty: 1, ..few };
+    let time = time + Duration::from_secs(1);
+    let rests = governor.step(&Observation { time, totals: few, rows: &rows, events: &[] });
+    assert!(matches!(rests.why, DecisionReason::DidNothing { .. }), "{rests:?}");
+}
+
+#[test]
 fn tries_again_when_demand_has_fallen_since_there_was_no_room() {
     let (totals, rows) = machine(40, 0, 0);
     let waits = |used| {

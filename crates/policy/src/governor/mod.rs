@@ -36,6 +36,7 @@ use crate::limits::TenantLimits;
 use crate::observation::{
     MachineTotals, Observation, ObservationNeeds, PolicyEvent, SliceRow, WakeCause,
 };
+use crate::request_backoff::RequestBackoff;
 
 use cache_rereads::CacheRereads;
 use daily_season::DailySeason;
@@ -47,10 +48,6 @@ use risk_account::{RiskAccount, STAKE, WINDOW};
 
 /// Weight of the last emptying in the mean of what emptying costs.
 const LEARNING: f64 = 0.1;
-/// Seconds that it waits after a request that did nothing; twice as many the next time.
-const FIRST_PAUSE: f64 = 30.0;
-/// The longest such pause, in seconds.
-const LONGEST_PAUSE: f64 = 3600.0;
 /// How long a used slice must have been idle before any gap was seen, in break-even times: after a
 /// cold start, empty slices go first.
 const UNKNOWN_WAIT: f64 = 1.0;
@@ -90,19 +87,6 @@ struct GovernorState {
     pause: RequestBackoff,
     /// The same for empty slices: only the kernel's awake reserve keeps those online.
     reserve_pause: RequestBackoff,
-}
-
-/// A backoff after a request that did nothing because there was no room.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct RequestBackoff {
-    /// No request before this time, in seconds.
-    until: f64,
-    /// The length of the next pause.
-    next: f64,
-    /// Slices that were needed and online at that time: with other numbers, another try may
-    /// succeed.
-    need: u32,
-    on: u32,
 }
 
 /// Slices whose switching should pay, and the reason that keeps the next one online.
@@ -262,7 +246,7 @@ impl GovernorPolicy {
                         && outcome.reason == Reason::OverBudget
                         && mind.markup.raise_if_too_low(dearest(&self.economics));
                     if emptied && done > 0 {
-                        mind.pause.next = FIRST_PAUSE;
+                        mind.pause.reset_length();
                         mind.markup.learn(done, self.economics.cost(outcome.price_predicted).0);
                         // Each slice counts: many at once teach more than one.
                         let weight = 1.0 - (1.0 - LEARNING).powf(f64::from(done));
@@ -271,7 +255,7 @@ impl GovernorPolicy {
                         mind.pause.lengthen_backoff(mind.time, mind.recent.need(), &seen.totals);
                     }
                     match op {
-                        RequestOp::OfflineFree if done > 0 => mind.reserve_pause.next = FIRST_PAUSE,
+                        RequestOp::OfflineFree if done > 0 => mind.reserve_pause.reset_length(),
                         RequestOp::OfflineFree => {
                             mind.reserve_pause.lengthen_backoff(
                                 mind.time,
@@ -301,16 +285,24 @@ impl GovernorPolicy {
             plan.stopped = Some(DecisionReason::AllNeeded { need });
             return plan;
         }
-        let mut prices = OfflinePrices::new(&self.economics, self.emptying, totals.nr_empty, rows);
+        // Empty slices that the awake reserve keeps on are none to spare, but block no used one.
+        let reserve_wait = mind.reserve_pause.wait(now);
+        let kept = if reserve_wait > 0.0 { totals.nr_empty } else { 0 };
+        let need = need.saturating_add(kept);
+        if on <= need {
+            plan.stopped = Some(DecisionReason::DidNothing { wait: seconds(reserve_wait) });
+            return plan;
+        }
+        let empty = totals.nr_empty - kept;
+        let mut prices = OfflinePrices::new(&self.economics, self.emptying, empty, rows);
         for level in (need + 1..=on).rev() {
             let Some((counted, empty)) = prices.next() else {
                 plan.stopped = Some(DecisionReason::NoCandidate { spare: level - need });
                 break;
             };
-            let pause = if empty { &mind.reserve_pause } else { &mind.pause };
-            if now < pause.until {
-                plan.stopped =
-                    Some(DecisionReason::DidNothing { wait: seconds(pause.until - now) });
+            let wait = if empty { 0.0 } else { mind.pause.wait(now) };
+            if wait > 0.0 {
+                plan.stopped = Some(DecisionReason::DidNothing { wait: seconds(wait) });
                 break;
             }
             let price =
@@ -406,30 +398,6 @@ fn dearest(economics: &SliceEconomics) -> f64 {
 
 fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::MAX)
-}
-
-impl RequestBackoff {
-    fn none(now: f64) -> Self {
-        Self { until: now, next: FIRST_PAUSE, need: 0, on: 0 }
-    }
-
-    /// A request did nothing.
-    fn lengthen_backoff(&mut self, now: f64, need: u32, totals: &MachineTotals) {
-        let next = (self.next * 2.0).min(LONGEST_PAUSE);
-        *self = Self {
-            until: now + self.next,
-            next,
-            need,
-            on: totals.nr_slices.saturating_sub(totals.nr_offline),
-        };
-    }
-
-    /// Ends early if something has changed since.
-    fn observe(&mut self, now: f64, need: u32, on: u32) {
-        if need < self.need || on > self.on {
-            self.until = now;
-        }
-    }
 }
 
 impl GovernorState {
