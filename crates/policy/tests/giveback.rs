@@ -322,6 +322,48 @@ fn without_a_profile_little_goes_off_at_a_time_and_recent_cache_stays() {
 }
 
 #[test]
+fn without_a_profile_a_kept_empty_slice_does_not_keep_used_ones_on() {
+    // Of a small zone, the awake reserve keeps one empty slice on, whatever is asked for.
+    let mut policy = governor(None, LimitsConfig::default());
+    let small = |used, nr_empty| {
+        let machine = Machine { used, freeable: 0, off: 0 };
+        let pages = |slices: u32| SLICE_PAGES * u64::from(slices);
+        let totals = MachineTotals {
+            managed: pages(16),
+            free: pages(8),
+            nr_slices: 16,
+            nr_empty,
+            ..machine.totals()
+        };
+        (totals, machine.rows()[..16].to_vec())
+    };
+    let (totals, rows) = small(15, 1);
+    let mut events = Vec::new();
+    let mut asked = Vec::new();
+    for index in 0..40 {
+        let seen = Observation { time: STEP * index, totals, rows: &rows, events: &events };
+        let decision = policy.step(&seen);
+        events.clear();
+        for request in &decision.requests {
+            let done = u32::from(request.op == RequestOp::Compact);
+            let reason = if done == 0 { Reason::AwakeReserve } else { Reason::None };
+            let outcome = RequestOutcome { slices_done: done, reason, ..RequestOutcome::default() };
+            events.push(PolicyEvent::Finished { op: request.op, outcome });
+            asked.push((index, request.op));
+        }
+    }
+    let empty: Vec<u32> = asked
+        .iter()
+        .filter(|(_, op)| *op == RequestOp::OfflineFree)
+        .map(|&(index, _)| index)
+        .collect();
+    // After 30 s, 60 s and 120 s: looks are 5 s apart, and hear of it one later.
+    assert_eq!(empty, [0, 7, 20], "{asked:?}");
+    let used = asked.iter().filter(|(_, op)| *op == RequestOp::Compact).count();
+    assert_eq!(used, 37, "{asked:?}");
+}
+
+#[test]
 fn limits_are_set_and_not_restored_and_the_rest_goes_on() {
     let economics = built_in();
     for economics in [Some(&economics), None] {
