@@ -22,10 +22,12 @@ fn memory(time: u64) -> PersistedState {
                 PolicyEvent::Finished {
                     op: RequestOp::Offline(SliceId(7)),
                     outcome: RequestOutcome::default(),
+                    max_slices: Some(2),
                 },
                 PolicyEvent::Finished {
                     op: RequestOp::OfflineFree,
                     outcome: RequestOutcome::default(),
+                    max_slices: Some(2),
                 },
             ],
             dropped: Pages(3),

@@ -89,7 +89,11 @@ pub fn drive(
         events.clear();
         for request in &decision.requests {
             let outcome = carry_out(&mut state, request, needed, economics);
-            events.push(PolicyEvent::Finished { op: request.op, outcome });
+            events.push(PolicyEvent::Finished {
+                op: request.op,
+                outcome,
+                max_slices: request.max_slices,
+            });
         }
         state.add_savings();
         series.needed.push(needed);

@@ -46,11 +46,11 @@ impl LimitsPolicy {
         let (mut done, mut failed) = (false, false);
         for event in seen.events {
             match event {
-                PolicyEvent::Finished { op: RequestOp::Compact, outcome } => {
+                PolicyEvent::Finished { op: RequestOp::Compact, outcome, .. } => {
                     done |= outcome.slices_done > 0;
                     failed |= outcome.slices_done == 0;
                 }
-                PolicyEvent::Finished { op: RequestOp::OfflineFree, outcome } => {
+                PolicyEvent::Finished { op: RequestOp::OfflineFree, outcome, .. } => {
                     if outcome.slices_done > 0 {
                         self.reserve_pause.reset_length();
                     } else {

@@ -215,6 +215,9 @@ pub enum PolicyEvent {
         op: RequestOp,
         /// How it went, and what it cost.
         outcome: RequestOutcome,
+        /// The most slices that it was allowed, which may be fewer than the policy asked for.
+        #[serde(default)]
+        max_slices: Option<u32>,
     },
 }
 

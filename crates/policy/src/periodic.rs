@@ -157,11 +157,17 @@ impl RecentLooks {
     /// they are no more than the kernel keeps.
     fn empty_throughout(&mut self, time: Duration, seen: &Observation<'_>) -> u32 {
         for event in seen.events {
-            if let &PolicyEvent::Finished { op: RequestOp::OfflineFree, ref outcome } = event {
-                // An error, or memory that runs short, says nothing of the others
-                let is_all = matches!(outcome.reason, Reason::None | Reason::AwakeReserve);
-                let left = self.asked.saturating_sub(outcome.slices_done);
-                self.kept = if is_all { left } else { 0 };
+            if let &PolicyEvent::Finished { op: RequestOp::OfflineFree, ref outcome, max_slices } =
+                event
+            {
+                let tried = match outcome.reason {
+                    Reason::AwakeReserve => self.asked,
+                    // Where fewer were allowed than it asked for, nothing is known of the others
+                    Reason::None => max_slices.map_or(self.asked, |most| most.min(self.asked)),
+                    // An error, or memory that runs short, says nothing of the others
+                    _ => 0,
+                };
+                self.kept = tried.saturating_sub(outcome.slices_done);
             }
         }
         let now = seen.totals.nr_empty;

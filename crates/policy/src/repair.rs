@@ -104,10 +104,10 @@ impl RepairPolicy {
         let mut disturbed = false;
         for event in seen.events {
             match event {
-                PolicyEvent::Finished { op: RequestOp::Offline(id), outcome } => {
+                PolicyEvent::Finished { op: RequestOp::Offline(id), outcome, .. } => {
                     self.record_failure(*id, outcome, seen.time);
                 }
-                PolicyEvent::Finished { op: RequestOp::OfflineFree, outcome } => {
+                PolicyEvent::Finished { op: RequestOp::OfflineFree, outcome, .. } => {
                     self.pass.done += outcome.slices_done;
                 }
                 PolicyEvent::Woken {

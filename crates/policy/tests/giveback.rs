@@ -215,7 +215,11 @@ fn emptied_with_refaults(economics: &SliceEconomics) -> u32 {
                 reason: if slices == 0 { Reason::NoRoom } else { Reason::None },
                 ..RequestOutcome::default()
             };
-            events.push(PolicyEvent::Finished { op: request.op, outcome });
+            events.push(PolicyEvent::Finished {
+                op: request.op,
+                outcome,
+                max_slices: request.max_slices,
+            });
             back.push_back((index + 60, slices));
         }
     }
@@ -316,7 +320,8 @@ fn without_a_profile_little_goes_off_at_a_time_and_recent_cache_stays() {
     let decision = step(&mut policy, 2, Machine { used: 60, freeable: 50, off: 4 }, &[]);
     assert_eq!(decision.requests[0].cache, CacheChoice::Auto);
     let nothing = RequestOutcome { reason: Reason::NoRoom, ..RequestOutcome::default() };
-    let event = PolicyEvent::Finished { op: RequestOp::Compact, outcome: nothing };
+    let event =
+        PolicyEvent::Finished { op: RequestOp::Compact, outcome: nothing, max_slices: None };
     let decision = step(&mut policy, 3, Machine { used: 60, freeable: 50, off: 4 }, &[event]);
     assert!(matches!(decision.why, DecisionReason::DidNothing { .. }), "{decision:?}");
 }
@@ -348,7 +353,11 @@ fn without_a_profile_a_kept_empty_slice_does_not_keep_used_ones_on() {
             let done = u32::from(request.op == RequestOp::Compact);
             let reason = if done == 0 { Reason::AwakeReserve } else { Reason::None };
             let outcome = RequestOutcome { slices_done: done, reason, ..RequestOutcome::default() };
-            events.push(PolicyEvent::Finished { op: request.op, outcome });
+            events.push(PolicyEvent::Finished {
+                op: request.op,
+                outcome,
+                max_slices: request.max_slices,
+            });
             asked.push((index, request.op));
         }
     }

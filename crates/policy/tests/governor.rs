@@ -341,7 +341,7 @@ fn cache_that_comes_back_counts_as_needed() {
         ..RequestOutcome::default()
     };
     let events = [
-        PolicyEvent::Finished { op: RequestOp::Compact, outcome },
+        PolicyEvent::Finished { op: RequestOp::Compact, outcome, max_slices: None },
         PolicyEvent::Refaulted { pages: Pages(200_000) },
     ];
     let (totals, rows) = machine(62, 40, 1);
@@ -370,7 +370,11 @@ fn not_repeated_at_once(op: &RequestOp, used: u64, nr_empty: u32) {
     assert_eq!(first.requests.iter().map(|request| &request.op).collect::<Vec<_>>(), [op]);
     let mut pauses = Vec::new();
     for _ in 0..6 {
-        let events = [PolicyEvent::Finished { op: *op, outcome: RequestOutcome::default() }];
+        let events = [PolicyEvent::Finished {
+            op: *op,
+            outcome: RequestOutcome::default(),
+            max_slices: None,
+        }];
         let time = Duration::from_secs(60 * (minute + 1));
         let rested = governor.step(&Observation { time, totals, rows: &rows, events: &events });
         let at = if rested.requests.is_empty() {
@@ -404,6 +408,7 @@ fn nothing_done(reason: Reason) -> [PolicyEvent; 1] {
     [PolicyEvent::Finished {
         op: RequestOp::Compact,
         outcome: RequestOutcome { reason, ..RequestOutcome::default() },
+        max_slices: None,
     }]
 }
 
@@ -432,6 +437,7 @@ fn used_slices_go_off_though_the_reserve_keeps_empty_ones_on() {
     let refused = [PolicyEvent::Finished {
         op: RequestOp::OfflineFree,
         outcome: RequestOutcome { reason: Reason::AwakeReserve, ..RequestOutcome::default() },
+        max_slices: Some(1),
     }];
     let time = Duration::from_secs(60 * minute + 10);
     let seen = Observation { time, totals: kept, rows: &rows, events: &refused };

@@ -54,7 +54,11 @@ fn cap_run(free: u64, back: u64, seconds: u64) -> CapRun {
             };
             balance -= economics.cost(outcome.price_predicted).0;
             (dropped, off) = (dropped + pages, off + slices);
-            events.push(PolicyEvent::Finished { op: request.op, outcome });
+            events.push(PolicyEvent::Finished {
+                op: request.op,
+                outcome,
+                max_slices: request.max_slices,
+            });
         }
         let owed = dropped as f64 * economics.refault.0 + f64::from(off) * economics.waking.0;
         let cap = GovernorPolicy::loss_cap(&economics, time).0;

@@ -13,7 +13,7 @@ use ramslice_policy::{
     PolicyEvent, PolicyKind, SavedPolicy, SliceEconomics, SliceRow,
 };
 use ramslice_types::{
-    Budget, Bytes, CacheChoice, Pages, Price, Request, RequestOp, RequestOutcome, SliceId,
+    Budget, Bytes, CacheChoice, Pages, Price, Reason, Request, RequestOp, RequestOutcome, SliceId,
     SliceState,
 };
 
@@ -175,6 +175,7 @@ fn what_the_kernel_keeps_is_not_asked_for_again() {
         let finished = went.map(|slices_done| PolicyEvent::Finished {
             op: RequestOp::OfflineFree,
             outcome: RequestOutcome { slices_done, ..RequestOutcome::default() },
+            max_slices: None,
         });
         let time = Duration::from_secs(second);
         let events: Vec<_> = finished.into_iter().collect();
@@ -201,6 +202,30 @@ fn what_the_kernel_keeps_is_not_asked_for_again() {
     assert_eq!(sent, expected);
     assert_eq!(asks(10, 4, None), Some(None), "a compaction");
     assert_eq!(asks(11, 4, None), Some(Some(4)));
+}
+
+#[test]
+fn what_the_daemon_did_not_allow_is_asked_for_again() {
+    // It lets two slices go at a time, of six that are empty.
+    let after = |reason, slices_done| {
+        let mut policy = policy(&parse(FOLLOWS));
+        step(&mut policy, 0, &look_empty(7000, 0));
+        for second in 1..3 {
+            assert_eq!(step(&mut policy, second, &look_empty(4000, 6)).requests, []);
+        }
+        assert_eq!(step(&mut policy, 3, &look_empty(4000, 6)).requests.len(), 1);
+        let outcome = RequestOutcome { reason, slices_done, ..RequestOutcome::default() };
+        let op = RequestOp::OfflineFree;
+        let events = [PolicyEvent::Finished { op, outcome, max_slices: Some(2) }];
+        let (totals, rows) = look_empty(4000, 6 - slices_done);
+        let time = Duration::from_secs(4);
+        let found = policy.step(&Observation { time, totals, rows: &rows, events: &events });
+        found.requests.first().and_then(|request| request.max_slices)
+    };
+    assert_eq!(after(Reason::None, 2), Some(4));
+    // One of the two could not go, or the reserve keeps all that are left.
+    assert_eq!(after(Reason::None, 1), Some(5));
+    assert_eq!(after(Reason::AwakeReserve, 1), None);
 }
 
 #[test]

@@ -103,12 +103,12 @@ fn first(config: &PolicyConfig, slices: &[SlicePages]) -> Vec<Request> {
 fn failed(slice: u32, reason: Reason) -> PolicyEvent {
     let outcome =
         RequestOutcome { status_errno: 16, reason, slices_failed: 1, ..RequestOutcome::default() };
-    PolicyEvent::Finished { op: RequestOp::Offline(SliceId(slice)), outcome }
+    PolicyEvent::Finished { op: RequestOp::Offline(SliceId(slice)), outcome, max_slices: None }
 }
 
 fn done(slice: u32) -> PolicyEvent {
     let outcome = RequestOutcome { slices_done: 1, ..RequestOutcome::default() };
-    PolicyEvent::Finished { op: RequestOp::Offline(SliceId(slice)), outcome }
+    PolicyEvent::Finished { op: RequestOp::Offline(SliceId(slice)), outcome, max_slices: None }
 }
 
 #[test]

@@ -108,7 +108,11 @@ fn run(policy: &Path, every: Duration, output: PathBuf) -> Result<(), AnyError> 
         for request in &decision.requests {
             let outcome = backend.request(request)?;
             off += outcome.slices_done;
-            finished.push(PolicyEvent::Finished { op: request.op, outcome });
+            finished.push(PolicyEvent::Finished {
+                op: request.op,
+                outcome,
+                max_slices: request.max_slices,
+            });
         }
         before = (backend.snapshot()?, now.1);
         if !last {

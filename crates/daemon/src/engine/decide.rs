@@ -166,7 +166,11 @@ impl DecisionEngine {
         self.count(op, &outcome);
         if let Some(zone_state) = self.zone_states.get_mut(&key) {
             zone_state.dropped += outcome.dropped;
-            zone_state.events.push(PolicyEvent::Finished { op, outcome });
+            zone_state.events.push(PolicyEvent::Finished {
+                op,
+                outcome,
+                max_slices: request.max_slices,
+            });
         }
         status
     }

@@ -227,11 +227,11 @@ impl GovernorPolicy {
                 PolicyEvent::Stalled { .. }
                 | PolicyEvent::Worked { .. }
                 | PolicyEvent::Uncounted { .. } => {}
-                PolicyEvent::Finished { op, outcome } if op.wakes() => {
+                PolicyEvent::Finished { op, outcome, .. } if op.wakes() => {
                     mind.wallet.spend(f64::from(outcome.slices_done) * waking);
                     mind.off = mind.off.saturating_sub(outcome.slices_done);
                 }
-                PolicyEvent::Finished { op, outcome } => {
+                PolicyEvent::Finished { op, outcome, .. } => {
                     let cost = self.cost(outcome);
                     mind.wallet.spend(cost);
                     mind.cache.drop(outcome.dropped.0);

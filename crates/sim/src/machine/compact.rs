@@ -102,7 +102,11 @@ impl SimMachine {
     /// The same for a policy, which hears how it went with the next observation.
     pub fn request_by_policy(&mut self, request: &Request) {
         if let Ok(outcome) = self.request(request) {
-            self.events.push(PolicyEvent::Finished { op: request.op, outcome });
+            self.events.push(PolicyEvent::Finished {
+                op: request.op,
+                outcome,
+                max_slices: request.max_slices,
+            });
         }
     }
 
