@@ -207,7 +207,7 @@ pub enum DecisionReason {
     },
     /// Less is free than the burst reserve.
     RestoresReserve {
-        /// Free pages.
+        /// Free pages beyond the kernel's awake reserve.
         free: Pages,
         /// The burst reserve.
         reserve: Pages,
@@ -383,8 +383,8 @@ impl fmt::Display for DecisionReason {
             }
             Self::RestoresReserve { free, reserve, wakes } => write!(
                 f,
-                "wakes {wakes} slices: {free} pages are free, less than the burst reserve of \
-                 {reserve}"
+                "wakes {wakes} slices: {free} pages are free beyond the kernel's awake reserve, \
+                 less than the burst reserve of {reserve}"
             ),
             Self::Pays { empty, used, at_risk, unit } => write!(
                 f,

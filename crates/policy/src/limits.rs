@@ -110,11 +110,13 @@ impl TenantLimits {
                 wakes,
             }));
         }
-        let missing = self.burst_reserve.saturating_sub(totals.free);
+        // What the kernel keeps awake is no part of the burst reserve.
+        let free = totals.free.saturating_sub(totals.awake_reserve);
+        let missing = self.burst_reserve.saturating_sub(free);
         if missing > Pages::ZERO && totals.nr_offline > 0 {
             let slices = missing.0.div_ceil(totals.slice_pages.0.max(1));
             let most = u32::try_from(slices).unwrap_or(MOST_WOKEN).min(MOST_WOKEN);
-            let (free, reserve) = (totals.free, self.burst_reserve);
+            let reserve = self.burst_reserve;
             return Some(Self::wake(seen, most, |wakes| DecisionReason::RestoresReserve {
                 free,
                 reserve,
