@@ -96,6 +96,11 @@ impl CacheRereads {
         self.untraced.step(elapsed, self.fade, FORGOTTEN.max(self.fade));
     }
 
+    /// Forgets all pages that were dropped, and what came back of them.
+    pub(super) fn reset(&mut self) {
+        (self.traced, self.untraced) = (DroppedPages::default(), DroppedPages::default());
+    }
+
     /// Records what the last request dropped.
     pub(super) fn drop(&mut self, pages: u64) {
         let dropped = match self.choice {

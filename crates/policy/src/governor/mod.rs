@@ -154,17 +154,18 @@ impl GovernorPolicy {
             .unwrap_or(Duration::MAX)
     }
 
-    /// Keeps what was learned about demand, and forgets what was earned, what was spent and which
-    /// slices are offline.
+    /// Keeps what was learned about demand, and forgets what was earned, what was spent, what was
+    /// dropped and which slices are offline.
     ///
     /// For the change from simulated requests to real ones: what was earned in simulation must not
-    /// be put at risk for real.
+    /// be put at risk for real, and what was dropped there cannot come back.
     pub fn settle(&mut self) {
         let dearest = dearest(&self.economics);
         let break_even = self.economics.break_even_of_emptying().0;
         if let Some(mind) = &mut self.mind {
             mind.wallet = RiskAccount::new(mind.time, dearest, break_even);
             mind.unpaid.clear();
+            mind.cache.reset();
             mind.off = 0;
             mind.pause = RequestBackoff::none(mind.time);
             mind.reserve_pause = RequestBackoff::none(mind.time);
