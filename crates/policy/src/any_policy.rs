@@ -92,6 +92,13 @@ impl AnyPolicy {
         }
     }
 
+    /// See [`GovernorPolicy::forget_dropped`]; other policies expect nothing back.
+    pub fn forget_dropped(&mut self) {
+        if let Self::Governor(governor) = self {
+            governor.forget_dropped();
+        }
+    }
+
     /// See [`GovernorPolicy::windows`]; 0 for other policies, which put nothing at risk that is
     /// limited.
     pub fn risk_windows(&self) -> u64 {

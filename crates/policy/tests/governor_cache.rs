@@ -30,6 +30,13 @@ fn expected_back(policy: &AnyPolicy) -> [f64; 2] {
 }
 
 #[test]
+fn what_was_dropped_before_a_reboot_is_not_expected_back() {
+    let mut policy = expecting_back(1e6);
+    policy.forget_dropped();
+    assert_eq!(expected_back(&policy), [0.0, 0.0]);
+}
+
+#[test]
 fn what_was_dropped_in_simulation_only_is_not_owed_for_real() {
     let mut policy = expecting_back(1e6);
     assert_eq!(expected_back(&policy), [1e6, 1e6]);

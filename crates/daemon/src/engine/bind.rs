@@ -241,8 +241,15 @@ impl DecisionEngine {
             } else if same_boot {
                 baseline = remembered.baseline.filter(|_| same_backend);
             } else {
-                // A reboot wakes everything.
+                // A reboot wakes everything, and no cache from before comes back.
                 woken_by_restart = remembered.baseline.map_or(0, |left| left.off);
+                policy.forget_dropped();
+                dropped = Pages::ZERO;
+                for event in &mut events {
+                    if let PolicyEvent::Finished { outcome, .. } = event {
+                        outcome.dropped = Pages::ZERO;
+                    }
+                }
             }
         }
         let state = ZoneState {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ramslice_types::{Bytes, Request, RequestOp};
+use ramslice_types::{Bytes, Request, RequestOp, RequestOutcome};
 
 use super::tests::{SLICE, TestMachine, engine, engine_of, host, settings, steps, with_energy};
 use super::*;
@@ -376,6 +376,44 @@ fn page_faults_are_the_cost_of_accounts_only_where_the_kernel_keeps_any() {
     // Those before the first step do not count.
     let (faults, pages) = faults(&*TestMachine::used(20.0).real, "kernel");
     assert_eq!((faults, pages), (600, 1000));
+}
+
+#[test]
+fn cache_that_was_dropped_before_a_reboot_is_not_expected_back() {
+    let machine = TestMachine::used(20.0);
+    let mut first = engine("on", None);
+    let now = steps(&mut first, &machine, 1_000_000, 50);
+    let mut saved = first.persisted_state().unwrap();
+    let zone = &mut saved.zones[0];
+    let mut policy = serde_json::to_value(&zone.policy).unwrap();
+    policy["state"]["mind"]["cache"]["untraced"]["out"] = 1e6.into();
+    zone.policy = serde_json::from_value(policy).unwrap();
+    zone.dropped = Pages(1 << 20);
+    let outcome = RequestOutcome { dropped: Pages(1 << 20), ..RequestOutcome::default() };
+    let op = RequestOp::Compact;
+    zone.events.push(PolicyEvent::Finished { op, outcome, max_slices: None });
+    let expected = |host| {
+        let mut engine = engine("on", Some(saved.clone()));
+        engine.host = host;
+        let look = MachineSnapshot::take(&*machine.real).unwrap();
+        engine.time = Duration::from_secs(now);
+        engine.bind(&*machine.real, &look).unwrap();
+        let zone = engine.persisted_state().unwrap().zones.remove(0);
+        let policy = serde_json::to_value(&zone.policy).unwrap();
+        let out = policy["state"]["mind"]["cache"]["untraced"]["out"].as_f64().unwrap();
+        let dropped: Pages = zone
+            .events
+            .iter()
+            .map(|event| match event {
+                PolicyEvent::Finished { outcome, .. } => outcome.dropped,
+                _ => Pages::ZERO,
+            })
+            .sum();
+        (out > 0.0, zone.dropped > Pages::ZERO, dropped > Pages::ZERO)
+    };
+    assert_eq!(expected(host()), (true, true, true));
+    let rebooted = HostFiles { boot: "another".to_owned(), ..host() };
+    assert_eq!(expected(rebooted), (false, false, false));
 }
 
 #[test]

@@ -101,6 +101,11 @@ impl CacheRereads {
         (self.traced, self.untraced) = (DroppedPages::default(), DroppedPages::default());
     }
 
+    /// What was dropped cannot come back as such; how soon such pages do stays known.
+    pub(super) fn forget_dropped(&mut self) {
+        (self.traced.out, self.untraced.out) = (0.0, 0.0);
+    }
+
     /// Records what the last request dropped.
     pub(super) fn drop(&mut self, pages: u64) {
         let dropped = match self.choice {

@@ -172,6 +172,13 @@ impl GovernorPolicy {
         }
     }
 
+    /// The machine has started again, without any cache: none that was dropped is expected back.
+    pub fn forget_dropped(&mut self) {
+        if let Some(mind) = &mut self.mind {
+            mind.cache.forget_dropped();
+        }
+    }
+
     /// Whether it is backing off because slices woke too early or dropped cache came back.
     pub fn is_backing_off(&self) -> bool {
         self.mind.as_ref().is_some_and(|mind| mind.wallet.is_backing_off())
