@@ -125,6 +125,24 @@ impl ExpertPanel {
         new
     }
 
+    /// The same for another number of slices: what was learned of a level stays with it.
+    pub(super) fn resized(&self, slices: u32, figures: &CostFigures) -> Self {
+        let mut new = Self::new(slices, figures);
+        new.credited = self.credited.min(slices);
+        for range in &mut new.ranges {
+            for old in &self.ranges {
+                let common = range.high.min(old.high).saturating_sub(range.low.max(old.low));
+                let part = f64::from(common) / f64::from((old.high - old.low).max(1));
+                range.gaps += old.gaps * part;
+                for (gain, earned) in range.gain.iter_mut().zip(old.gain) {
+                    *gain += earned * part;
+                }
+            }
+        }
+        new.share(figures);
+        new
+    }
+
     /// Whether fewer gaps than a prior weighs have ended, or become as long as counts.
     pub(super) fn know_nothing(&self) -> bool {
         self.ranges.iter().map(|range| range.gaps).sum::<f64>() < BELIEF
@@ -258,4 +276,34 @@ fn start_weights(emptying: f64) -> [f64; EXPERTS] {
     }
     all[SEASON] = earns(WITHOUT_SEASON);
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIGURES: CostFigures = CostFigures { saving: 1.0, emptying: 9.0, waking: 1.0 };
+
+    #[test]
+    fn what_was_learned_of_a_level_stays_with_it_when_slices_come_or_go() {
+        let mut panel = ExpertPanel::new(96, &FIGURES);
+        for (at, range) in panel.ranges.iter_mut().enumerate() {
+            (range.gaps, range.gain) = (4.0, [at as f64; EXPERTS]);
+        }
+        let sums = |panel: &ExpertPanel| {
+            let sum = |of: fn(&LevelRange) -> f64| panel.ranges.iter().map(of).sum::<f64>();
+            (sum(|range| range.gaps), sum(|range| range.gain[0]))
+        };
+        let same = panel.resized(96, &FIGURES);
+        assert_eq!(same.ranges, panel.ranges);
+        // 4 levels in each range: without one slice, a quarter of the last range goes.
+        let fewer = panel.resized(95, &FIGURES);
+        let ((gaps, gain), (all_gaps, all_gain)) = (sums(&fewer), sums(&panel));
+        assert!((all_gaps - gaps - 1.0).abs() < 1e-9, "{gaps} of {all_gaps}");
+        assert!((all_gain - gain - 23.0 / 4.0).abs() < 1e-9, "{gain} of {all_gain}");
+        assert!(!fewer.know_nothing() && fewer.slices() == 95 && fewer.credited == 95);
+        let more = panel.resized(200, &FIGURES);
+        assert!((sums(&more).0 - all_gaps).abs() < 1e-9 && more.credited == 96);
+        assert!(more.ranges.iter().all(|range| range.low < 96 || range.gaps < 1e-9));
+    }
 }

@@ -507,10 +507,7 @@ impl Policy for GovernorPolicy {
         let on = totals.nr_slices.saturating_sub(totals.nr_offline);
         let peak = if woken { need.max(on) } else { need };
         if mind.experts.slices() != totals.nr_slices {
-            mind = GovernorState {
-                wallet: mind.wallet.clone(),
-                ..GovernorState::new(now, totals, self)
-            };
+            mind.experts = mind.experts.resized(totals.nr_slices, &figures);
         }
         mind.experts.step(&figures, now, peak, &mind.recent);
         mind.season.push(now, peak);
