@@ -49,7 +49,7 @@ pub struct PersistedZone {
     pub baseline: Option<ZoneBaseline>,
     /// Events since the policy's last step.
     pub events: Vec<PolicyEvent>,
-    /// Cache that was dropped and may be read again.
+    /// Cache that left a trace when it was dropped, and may be read again.
     #[serde(rename = "dropped_pages")]
     pub dropped: Pages,
 }

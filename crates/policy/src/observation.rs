@@ -191,7 +191,8 @@ pub enum PolicyEvent {
         /// How long.
         time: Duration,
     },
-    /// Pages of cache were read again soon after they had been dropped.
+    /// Pages of cache were read again that requests of the policy had dropped by use, as far as the
+    /// caller can tell.
     Refaulted {
         /// How many.
         pages: Pages,

@@ -207,7 +207,7 @@ impl DecisionEngine {
         let remembered =
             saved.and_then(|saved| Some((saved, saved.zones.iter().find(|zone| zone.key == key)?)));
         let (mut policy, mut baseline, mut woken_by_restart) = (fresh.clone(), None, 0);
-        let (mut events, mut dropped, mut counted_windows) = (Vec::new(), Pages::ZERO, 0);
+        let (mut events, mut traced_out, mut counted_windows) = (Vec::new(), 0.0, 0);
         if let Some((saved, remembered)) = remembered {
             if saved.basis == bound.basis {
                 match SavedPolicy::restore(
@@ -227,7 +227,7 @@ impl DecisionEngine {
             let same_backend = is_stock == Some(bound.kind.stock);
             let acted = saved.mode == self.settings.mode;
             if acted {
-                (events, dropped) = (remembered.events.clone(), remembered.dropped);
+                (events, traced_out) = (remembered.events.clone(), remembered.dropped.0 as f64);
                 events.push(PolicyEvent::Uncounted { time: self.time.saturating_sub(saved.time) });
                 let of_mode = bound.ledgers.of(saved.mode);
                 counted_windows = match of_mode.map_or(0, |ledger| ledger.windows) {
@@ -244,7 +244,7 @@ impl DecisionEngine {
                 // A reboot wakes everything, and no cache from before comes back.
                 woken_by_restart = remembered.baseline.map_or(0, |left| left.off);
                 policy.forget_dropped();
-                dropped = Pages::ZERO;
+                traced_out = 0.0;
                 for event in &mut events {
                     if let PolicyEvent::Finished { outcome, .. } = event {
                         outcome.dropped = Pages::ZERO;
@@ -257,7 +257,7 @@ impl DecisionEngine {
             share,
             baseline,
             events,
-            dropped,
+            traced_out,
             woken_by_restart,
             counted_windows,
             marks: None,
@@ -296,7 +296,7 @@ impl DecisionEngine {
                 zone_state.policy.settle();
                 zone_state.counted_windows = 0;
                 zone_state.events.clear();
-                zone_state.dropped = Pages::ZERO;
+                zone_state.traced_out = 0.0;
                 // Slices that were offline in one mode are not offline in the other.
                 zone_state.baseline = None;
             }
@@ -371,7 +371,7 @@ impl DecisionEngine {
                     policy: zone_state.policy.save(),
                     baseline: zone_state.baseline,
                     events: zone_state.events.clone(),
-                    dropped: zone_state.dropped,
+                    dropped: Pages(zone_state.traced_out.round() as u64),
                 })
                 .collect(),
             wake_pending: None,

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ramslice_types::{Bytes, Request, RequestOp, RequestOutcome};
+use ramslice_sim::{MemoryChange, OwnerClass, OwnerId};
+use ramslice_types::{Bytes, CacheChoice, Request, RequestOp, RequestOutcome};
 
 use super::tests::{SLICE, TestMachine, engine, engine_of, host, settings, steps, with_energy};
 use super::*;
@@ -414,6 +415,49 @@ fn cache_that_was_dropped_before_a_reboot_is_not_expected_back() {
     assert_eq!(expected(host()), (true, true, true));
     let rebooted = HostFiles { boot: "another".to_owned(), ..host() };
     assert_eq!(expected(rebooted), (false, false, false));
+}
+
+#[test]
+fn refaults_are_ours_only_of_cache_that_left_a_trace_and_not_for_ever() {
+    let refaulted = |cache, later: u64| {
+        let machine = TestMachine::used(20.0);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut engine = engine_of(settings("mode = \"on\"\npolicy = \"never\""), None);
+        engine.host.vmstat = Some(file.path().into());
+        let look = |engine: &mut DecisionEngine, now, pages: u64| {
+            std::fs::write(file.path(), format!("workingset_refault_file {pages}\n")).unwrap();
+            engine.time = Duration::from_secs(now);
+            let look = MachineSnapshot::take(&*machine.real).unwrap();
+            engine.bind(&*machine.real, &look).unwrap();
+            engine.count_host(&look.info);
+            look
+        };
+        let seen = look(&mut engine, 1000, 0);
+        machine.sim.apply(MemoryChange::Level {
+            owner: OwnerId(2),
+            class: OwnerClass::File,
+            maps: 0,
+            pages: 100_000,
+        });
+        let key = ZoneKey::of(&seen.zones[0]);
+        let request = Request { cache, ..Request::new(RequestOp::Compact) };
+        let status = engine.carry_out(&*machine.real, &seen, key, request);
+        assert!(status.dropped > Pages::ZERO, "{status:?}");
+        engine.zone_states.get_mut(&key).unwrap().events.clear();
+        look(&mut engine, 1000 + later, 1 << 20);
+        let events = &engine.zone_states[&key].events;
+        let ours = events.iter().find_map(|event| match event {
+            PolicyEvent::Refaulted { pages } => Some(pages.0 as f64),
+            _ => None,
+        });
+        ours.unwrap_or(0.0) / status.dropped.0 as f64
+    };
+    assert!((refaulted(CacheChoice::Auto, 0) - 1.0).abs() < 1e-9);
+    assert!(refaulted(CacheChoice::Drop, 0) < 1e-9);
+    // After a day, a third of it; after ten, none.
+    let day = refaulted(CacheChoice::Auto, 86_400);
+    assert!(day > 0.36 && day < 0.38, "{day}");
+    assert!(refaulted(CacheChoice::Auto, 864_000) < 1e-3);
 }
 
 #[test]

@@ -11,6 +11,9 @@ use tracing::debug;
 use super::DecisionEngine;
 use crate::host_files;
 
+/// Seconds in which the count of pages that were dropped falls to 1/e: their files may be gone.
+const FORGOTTEN: f64 = 86_400.0;
+
 impl DecisionEngine {
     /// Counts how long tasks have waited for memory since the last step.
     pub(super) fn count_stalls(&mut self) {
@@ -73,8 +76,18 @@ impl DecisionEngine {
         }
     }
 
+    /// Pages that were dropped count less as time goes by.
+    fn forget_dropped(&mut self) {
+        let elapsed = self.time.saturating_sub(std::mem::replace(&mut self.forgotten, self.time));
+        let keep = (-elapsed.as_secs_f64() / FORGOTTEN).exp();
+        for zone_state in self.zone_states.values_mut() {
+            zone_state.traced_out *= keep;
+        }
+    }
+
     /// Counts what happens on the whole machine.
     pub(super) fn count_host(&mut self, info: &BackendInfo) {
+        self.forget_dropped();
         let Some(path) = self.host.vmstat.as_deref() else { return };
         let counters = match VmstatCounters::read(path) {
             Ok(counters) => counters,
@@ -98,9 +111,9 @@ impl DecisionEngine {
         // are ours as we dropped.
         let mut refaults = Pages(refaults);
         for zone_state in self.zone_states.values_mut() {
-            let ours = refaults.min(zone_state.dropped);
+            let ours = refaults.min(Pages(zone_state.traced_out.round() as u64));
             if ours > Pages::ZERO {
-                zone_state.dropped = zone_state.dropped - ours;
+                zone_state.traced_out = (zone_state.traced_out - ours.0 as f64).max(0.0);
                 refaults = refaults - ours;
                 zone_state.events.push(PolicyEvent::Refaulted { pages: ours });
             }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use ramslice_policy::{Observation, ObservationNeeds, Policy, PolicyEvent};
-use ramslice_types::{Backend, Pages, Request, RequestOp, RequestOutcome};
+use ramslice_types::{Backend, CacheChoice, Pages, Request, RequestOp, RequestOutcome};
 use tracing::{debug, info, warn};
 
 use super::{DecisionEngine, RequestDeadlines, STOCK, STOCK_DEADLINE, ZoneDecision};
@@ -92,7 +92,7 @@ impl DecisionEngine {
     }
 
     /// Sends a request.
-    fn carry_out(
+    pub(super) fn carry_out(
         &mut self,
         backend: &dyn Backend,
         look: &MachineSnapshot,
@@ -165,7 +165,10 @@ impl DecisionEngine {
         status.reason = outcome.reason.code();
         self.count(op, &outcome);
         if let Some(zone_state) = self.zone_states.get_mut(&key) {
-            zone_state.dropped += outcome.dropped;
+            // Only what goes by use leaves a trace by which the kernel counts its return.
+            if request.cache == CacheChoice::Auto {
+                zone_state.traced_out += outcome.dropped.0 as f64;
+            }
             zone_state.events.push(PolicyEvent::Finished {
                 op,
                 outcome,

@@ -56,8 +56,8 @@ struct ZoneState {
     baseline: Option<ZoneBaseline>,
     /// Events for the policy's next step.
     events: Vec<PolicyEvent>,
-    /// Cache that was dropped and may be read again.
-    dropped: Pages,
+    /// Pages of cache that left a trace when they were dropped, and may be read again.
+    traced_out: f64,
     /// Slices that a reboot woke, not yet reported to the policy.
     woken_by_restart: u32,
     /// Of the windows that its policy has opened, those that the ledger has counted.
@@ -112,6 +112,8 @@ pub struct DecisionEngine {
     snapshot_after: Option<SliceSnapshot>,
     /// Page faults, allocated pages and refaults of files at the last look.
     vmstat: Option<[u64; 3]>,
+    /// Until when pages that were dropped have been forgotten.
+    forgotten: Duration,
     cache: CacheWatch,
     /// How long tasks have waited for memory since the boot, and when that was read.
     stalls: Option<(Duration, Duration)>,
@@ -172,6 +174,7 @@ impl DecisionEngine {
             prices,
             snapshot_after: None,
             vmstat: None,
+            forgotten: time,
             cache: CacheWatch::default(),
             stalls: None,
             worked: None,
@@ -321,7 +324,7 @@ impl DecisionEngine {
         for (key, zone_state) in &mut self.zone_states {
             if !look.zones.iter().any(|zone| ZoneKey::of(zone) == *key) {
                 zone_state.events.clear();
-                zone_state.dropped = Pages::ZERO;
+                zone_state.traced_out = 0.0;
                 zone_state.woken_by_restart = 0;
                 zone_state.baseline = None;
             }
