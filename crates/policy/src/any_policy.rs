@@ -99,6 +99,12 @@ impl AnyPolicy {
         }
     }
 
+    /// Pages of cache that may come back unnoticed, of a policy that expects that: it compares
+    /// look-ups with them and with the cache of its zone, and wants the zone's share of look-ups.
+    pub fn untraced_pages(&self) -> Option<f64> {
+        if let Self::Governor(governor) = self { Some(governor.untraced_pages()) } else { None }
+    }
+
     /// See [`GovernorPolicy::windows`]; 0 for other policies, which put nothing at risk that is
     /// limited.
     pub fn risk_windows(&self) -> u64 {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ramslice_sim::{MemoryChange, OwnerClass, OwnerId};
-use ramslice_types::{Bytes, CacheChoice, Request, RequestOp, RequestOutcome};
+use ramslice_types::{Bytes, CacheChoice, Pages, Request, RequestOp, RequestOutcome};
 
 use super::tests::{SLICE, TestMachine, engine, engine_of, host, settings, steps, with_energy};
 use super::*;
@@ -429,7 +429,7 @@ fn refaults_are_ours_only_of_cache_that_left_a_trace_and_not_for_ever() {
             engine.time = Duration::from_secs(now);
             let look = MachineSnapshot::take(&*machine.real).unwrap();
             engine.bind(&*machine.real, &look).unwrap();
-            engine.count_host(&look.info);
+            engine.count_host(&look);
             look
         };
         let seen = look(&mut engine, 1000, 0);

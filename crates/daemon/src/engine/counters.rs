@@ -1,18 +1,35 @@
 //! What is counted between two looks: stalls, work, what happens on the whole machine, and what the
 //! daemon itself costs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ramslice_backend::VmstatCounters;
 use ramslice_policy::PolicyEvent;
-use ramslice_types::{BackendInfo, Pages, Price};
+use ramslice_types::{BackendInfo, Pages, Price, Zone};
 use tracing::debug;
 
 use super::DecisionEngine;
 use crate::host_files;
+use crate::machine_snapshot::{MachineSnapshot, ZoneKey};
 
 /// Seconds in which the count of pages that were dropped falls to 1/e: their files may be gone.
 const FORGOTTEN: f64 = 86_400.0;
+
+/// This share of what was looked up. Distances are of the whole machine, and left out.
+fn share_of_lookups(event: &PolicyEvent, share: f64) -> PolicyEvent {
+    let part = |pages: Pages| Pages((pages.0 as f64 * share).round() as u64);
+    match *event {
+        PolicyEvent::LookedUp { lookups, absent, brought, returned, .. } => PolicyEvent::LookedUp {
+            lookups: part(lookups),
+            absent: part(absent),
+            brought: part(brought),
+            returned: part(returned),
+            distances: None,
+        },
+        ref other => other.clone(),
+    }
+}
 
 impl DecisionEngine {
     /// Counts how long tasks have waited for memory since the last step.
@@ -86,14 +103,14 @@ impl DecisionEngine {
     }
 
     /// Counts what happens on the whole machine.
-    pub(super) fn count_host(&mut self, info: &BackendInfo) {
+    pub(super) fn count_host(&mut self, look: &MachineSnapshot) {
         self.forget_dropped();
         let Some(path) = self.host.vmstat.as_deref() else { return };
         let counters = match VmstatCounters::read(path) {
             Ok(counters) => counters,
             Err(error) => return debug!(%error, "counters of the machine cannot be read"),
         };
-        self.count_lookups(&counters);
+        self.count_lookups(&counters, look);
         let count = |name| counters.get(name).unwrap_or(0);
         let now = [count("pgfault"), counters.allocated().0, count("workingset_refault_file")];
         let Some(before) = self.vmstat.replace(now) else { return };
@@ -103,7 +120,7 @@ impl DecisionEngine {
         }
         let [faults, allocated, refaults] = since;
         // They stand for what the patched kernel does at each page.
-        if !info.is_stock() {
+        if !look.info.is_stock() {
             self.work.page_faults += faults;
             self.work.allocated_pages += Pages(allocated);
         }
@@ -121,13 +138,28 @@ impl DecisionEngine {
     }
 
     /// Counts what the page cache was asked for since the last step.
-    fn count_lookups(&mut self, counters: &VmstatCounters) {
+    fn count_lookups(&mut self, counters: &VmstatCounters, look: &MachineSnapshot) {
         let counted = self.cache.look(counters, self.host.sysfs.as_deref(), self.time);
         self.metrics.cache_ratios(self.cache.status().ratios.as_ref());
         let Some(counted) = counted else { return };
         self.metrics.looked_up(&counted.lookups);
-        for zone_state in self.zone_states.values_mut() {
-            zone_state.events.push(counted.event.clone());
+        // By the cache of each zone, and what is missing of it: otherwise each zone of several
+        // would take all that a disk brings for its own.
+        let cached = |zone: &Zone| {
+            let state = self.zone_states.get(&ZoneKey::of(zone));
+            let missing = state.and_then(|state| state.policy.untraced_pages()).unwrap_or(0.0);
+            (ZoneKey::of(zone), look.totals(zone).cache.0 as f64 + missing)
+        };
+        let sizes: BTreeMap<ZoneKey, f64> = look.zones.iter().map(cached).collect();
+        let all: f64 = sizes.values().sum();
+        for (key, zone_state) in &mut self.zone_states {
+            let event = if zone_state.policy.untraced_pages().is_some() {
+                let size = sizes.get(key).copied().unwrap_or(0.0);
+                share_of_lookups(&counted.event, if all > 0.0 { size / all } else { 0.0 })
+            } else {
+                counted.event.clone()
+            };
+            zone_state.events.push(event);
         }
     }
 

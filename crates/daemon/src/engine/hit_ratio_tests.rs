@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use super::tests::{TestMachine, engine_of, settings};
+use ramslice_sim::{MemoryChange, OwnerClass, OwnerId, SimConfig, ZoneConfig};
+use ramslice_types::{NodeId, Pages};
+
+use super::tests::{SLICE, TestMachine, engine_of, settings};
 use super::*;
 
 /// Counters after `looks` looks, between which so many pages each are looked up, absent and back.
@@ -64,6 +67,44 @@ fn what_is_read_for_the_first_time_raises_nothing() {
     let marks = status.zones[0].watermarks.as_ref().unwrap();
     assert_eq!((marks.moves, marks.hit_ratio), (0, Some(1.0)), "{marks:?}");
     assert!((status.page_cache.ratios.unwrap().lookup_hit.0 - 0.1).abs() < 1e-9);
+}
+
+#[test]
+fn zones_share_out_what_was_looked_up_by_their_cache() {
+    let mut config = SimConfig::new(SLICE * 32, SLICE);
+    let zone = config.zones[0].clone();
+    config.zones = (0..2).map(|node| ZoneConfig { node: NodeId(node), ..zone.clone() }).collect();
+    let machine = TestMachine::of(config);
+    // Each owner on a node of its own.
+    for (owner, pages) in [(2, 100_000), (3, 50_000)] {
+        let (owner, class) = (OwnerId(owner), OwnerClass::File);
+        machine.sim.apply(MemoryChange::Level { owner, class, maps: 0, pages });
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let sum = |text: &str| {
+        let mut engine = engine_of(settings(text), None);
+        engine.host.vmstat = Some(file.path().into());
+        for look in 1..3 {
+            write(file.path(), look, [10_000, 3000, 1000]);
+            engine.time = Duration::from_secs(1_000_000 + look * 30);
+            let look = MachineSnapshot::take(&*machine.real).unwrap();
+            engine.bind(&*machine.real, &look).unwrap();
+            engine.count_host(&look);
+        }
+        let mut sums = [0; 4];
+        for event in engine.zone_states.values().flat_map(|state| &state.events) {
+            if let &PolicyEvent::LookedUp { lookups, absent, brought, returned, .. } = event {
+                for (sum, pages) in sums.iter_mut().zip([lookups, absent, brought, returned]) {
+                    *sum += pages.0;
+                }
+            }
+        }
+        (engine.zone_states.len(), sums)
+    };
+    assert_eq!(sum("mode = \"on\""), (2, [10_000, 3000, 3000, 1000]));
+    // By their ratio alone, each zone goes by all of them.
+    let marks = "mode = \"on\"\npolicy = \"watermarks\"\n[watermarks]\nhit_ratio = 0.9";
+    assert_eq!(sum(marks), (2, [20_000, 6000, 6000, 2000]));
 }
 
 #[test]

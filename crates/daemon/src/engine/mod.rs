@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use ramslice_energy::EnergySample;
 use ramslice_policy::{AnyPolicy, PolicyEvent, SliceEconomics, SliceRow, WakeCause};
 use ramslice_types::{
-    Backend, BackendError, BackendInfo, Pages, Price, PriceParameter, Ratio, SliceId,
-    SliceSnapshot, SliceState, WorkCounters,
+    Backend, BackendError, BackendInfo, Price, PriceParameter, Ratio, SliceId, SliceSnapshot,
+    SliceState, WorkCounters,
 };
 use tracing::{debug, info};
 
@@ -303,7 +303,7 @@ impl DecisionEngine {
         self.count_stalls();
         self.count_work();
         self.count_suspension();
-        self.count_host(&look.info);
+        self.count_host(&look);
         self.attribute_wakes(&look);
         self.account(&look);
         // For the next sample: the first one of a ledger only opens it.

@@ -2,6 +2,7 @@
 //! more.
 
 use ramslice_backend::{FakeMachine, HotplugBackend, HotplugGuard, WhatIfBackend};
+use ramslice_types::Pages;
 
 use super::tests::{engine_of, settings};
 use super::*;

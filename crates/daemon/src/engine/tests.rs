@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use ramslice_sim::{SimConfig, ZoneConfig};
-use ramslice_types::{NodeId, Request, RequestOp, SplitMix64};
+use ramslice_types::{NodeId, Pages, Request, RequestOp, SplitMix64};
 
 pub(super) use super::test_machine::{SLICE, TestMachine};
 use super::*;

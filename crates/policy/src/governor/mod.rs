@@ -179,6 +179,11 @@ impl GovernorPolicy {
         }
     }
 
+    /// Pages that it had dropped regardless and that may still come back.
+    pub fn untraced_pages(&self) -> f64 {
+        self.mind.as_ref().map_or(0.0, |mind| mind.cache.untraced_pages())
+    }
+
     /// Whether it is backing off because slices woke too early or dropped cache came back.
     pub fn is_backing_off(&self) -> bool {
         self.mind.as_ref().is_some_and(|mind| mind.wallet.is_backing_off())
