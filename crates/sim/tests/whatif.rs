@@ -2,7 +2,7 @@
 
 use ramslice_backend::{ReplayBackend, WhatIfBackend, ZoneKey};
 use ramslice_conformance::{CheckSettings, check};
-use ramslice_sim::{MemoryChange, OwnerClass, OwnerId, SimBackend, SimConfig};
+use ramslice_sim::{MemoryChange, OwnerClass, OwnerId, PlacementRule, SimBackend, SimConfig};
 use ramslice_types::{
     Backend, Budget, Bytes, CacheChoice, NodeId, Pages, Price, Reason, Request, RequestOp, Slice,
     SliceSnapshot, SliceState, Zone,
@@ -102,6 +102,44 @@ fn slices_wake_when_the_machine_would_fall_below_its_reserve_and_no_earlier() {
     assert_eq!(u64::from(off - nr_offline(&backend)), woken);
     // Nothing further happens: they wake once.
     assert_eq!(look(&backend).0.woken_by_demand, woken);
+}
+
+/// A machine of 32 slices whose free memory is the reserve and little more: 20 slices with cache
+/// and so many free pages each, which those of the reserve would have to go with; 5 with nothing
+/// but cache; and 7 of programs.
+fn little_is_free(holes: u64) -> SimBackend {
+    let config = SimConfig {
+        boot_share: 0.0,
+        placement: PlacementRule::Packed,
+        ..SimConfig::new(Bytes(SLICE * 32), Bytes(SLICE))
+    };
+    let sim = SimBackend::new(config).unwrap();
+    let (frames, reserve) = (SLICE / 4096, sim.zones().unwrap()[0].awake_reserve_pages.0);
+    let level = |owner, class, pages| {
+        sim.apply(MemoryChange::Level { owner: OwnerId(owner), class, maps: 1, pages });
+    };
+    for slice in 0..20 {
+        level(2 * slice, OwnerClass::File, frames - holes);
+        level(2 * slice + 1, OwnerClass::Anon, holes);
+    }
+    level(40, OwnerClass::File, 5 * frames);
+    level(41, OwnerClass::Anon, 7 * frames + 20 * holes - reserve - 4);
+    for slice in 0..20 {
+        level(2 * slice + 1, OwnerClass::Anon, 0);
+    }
+    assert_eq!(sim.zones().unwrap()[0].free_pages.0, reserve + 4);
+    sim
+}
+
+#[test]
+fn slices_with_free_pages_that_the_reserve_needs_keep_none_on_that_is_full_of_cache() {
+    let sim = little_is_free(13);
+    let what_if = WhatIfBackend::new(&sim);
+    for backend in [&what_if as &dyn Backend, &sim] {
+        let outcome = backend.request(&Request::new(RequestOp::Compact)).unwrap();
+        assert_eq!(outcome.slices_done, 5, "{outcome:?}");
+        assert_eq!(outcome.dropped, Pages(5 * SLICE / 4096), "{outcome:?}");
+    }
 }
 
 #[test]

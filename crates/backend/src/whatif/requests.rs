@@ -4,6 +4,7 @@
 //! what becomes of its pages, is for the [`RuleSet`] to say.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use ramslice_types::{
     BackendError, BackendErrorKind, Budget, CacheChoice, Pages, Price, Reason, Request, RequestOp,
@@ -14,6 +15,17 @@ use rustix::io::Errno;
 use super::hotplug::HotplugRules;
 use super::machine_copy::{MachineCopy, ZoneKey};
 use super::patched::PatchedRules;
+
+/// Slices in a row that do not fit, until the patched kernel gives a zone up.
+const MOST_MISSES: u32 = 16;
+
+/// What did not fit in a zone.
+#[derive(Debug, Default)]
+struct ZoneMisses {
+    in_a_row: u32,
+    /// So many free pages a slice cannot take along.
+    too_free: Option<Pages>,
+}
 
 /// What a slice that went off took along.
 #[derive(Debug, Clone, Copy, Default)]
@@ -168,13 +180,16 @@ impl RequestRun<'_> {
     }
 
     /// Empties slices by ascending price until a limit ends it, which is an end like any other.
+    /// The patched kernel gives a zone up after many slices in a row that do not fit.
     fn offline_cheapest(&mut self, only_empty: bool) {
         let slices = &self.machine.snapshot.slices;
         let fits = |slice: &Slice| self.is_candidate(slice) && (!only_empty || slice.is_empty());
         let mut candidates: Vec<usize> =
             (0..slices.len()).filter(|&at| fits(&slices[at])).collect();
         self.rules.sort(self.machine, &mut candidates);
+        let hotplug = matches!(self.rules, RuleSet::Hotplug(_));
         let mut full = Vec::new();
+        let mut missed: BTreeMap<ZoneKey, ZoneMisses> = BTreeMap::new();
         for at in candidates {
             let most = self.request.max_slices.unwrap_or(u32::MAX);
             if self.result.outcome.slices_done >= most {
@@ -184,17 +199,39 @@ impl RequestRun<'_> {
             if full.contains(&key) {
                 continue;
             }
-            let Err(reason) = self.offline(at) else { continue };
-            let is_limit =
-                matches!(reason, Reason::OverBudget | Reason::AwakeReserve | Reason::NoRoom);
-            if is_limit {
-                self.result.outcome.reason = reason;
-                if reason == Reason::AwakeReserve && matches!(self.rules, RuleSet::Hotplug(_)) {
-                    // No more of this zone; another may have some to spare.
-                    full.push(key);
-                } else {
-                    break;
+            let slice = self.machine.slice(at);
+            let (free, was_empty) = (slice.counters.free, slice.is_empty());
+            let taken = free + slice.composition(self.machine.frames()).movable;
+            let misses = missed.entry(key).or_default();
+            // Not tried, so that those behind it are, which are full.
+            if misses.too_free.is_some_and(|too_free| free >= too_free) {
+                continue;
+            }
+            let Err(reason) = self.offline(at) else {
+                misses.in_a_row = 0;
+                if !hotplug {
+                    self.result.outcome.reason = Reason::None;
                 }
+                continue;
+            };
+            if !matches!(reason, Reason::OverBudget | Reason::AwakeReserve | Reason::NoRoom) {
+                continue;
+            }
+            self.result.outcome.reason = reason;
+            if reason == Reason::OverBudget || hotplug && reason == Reason::NoRoom {
+                break;
+            }
+            if hotplug || only_empty {
+                // No more of this zone; another may have some to spare.
+                full.push(key);
+                continue;
+            }
+            if reason == Reason::AwakeReserve {
+                misses.too_free = Some(misses.too_free.map_or(taken, |most| most.min(taken)));
+            }
+            misses.in_a_row += u32::from(!was_empty);
+            if misses.in_a_row == MOST_MISSES {
+                full.push(key);
             }
         }
     }

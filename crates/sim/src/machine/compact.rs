@@ -200,6 +200,8 @@ impl SimMachine {
             // Where a slice found no room, and what room there was behind it: true until one is
             // emptied.
             let mut room: Option<(usize, u64)> = None;
+            // So many free pages a slice cannot take along.
+            let mut too_free = u64::MAX;
             while let Some(&(_, Reverse(at))) = order.get(front) {
                 if request.max_slices.is_some_and(|most| outcome.slices_done >= most) {
                     return;
@@ -214,7 +216,9 @@ impl SimMachine {
                     // What follows is dearer still: it cannot be emptied either.
                     break;
                 }
-                if cell.retry_us > self.time_us && !request.ignore_backoff {
+                // What is too free is not tried, so that those behind it are, which are full.
+                let backs_off = cell.retry_us > self.time_us && !request.ignore_backoff;
+                if backs_off || u64::from(cell.free) >= too_free {
                     front += 1;
                     continue;
                 }
@@ -258,6 +262,10 @@ impl SimMachine {
                         outcome.reason = next.reason();
                         if let BatchStep::NoRoom(most) = next {
                             room = Some((front, most));
+                        } else {
+                            let taken =
+                                u64::from(self.cells[at].free) + self.to_move(at, request.cache).0;
+                            too_free = too_free.min(taken);
                         }
                         // Those that are wholly empty come first; as many as the reserve takes
                         // stay.
