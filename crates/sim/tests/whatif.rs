@@ -143,6 +143,21 @@ fn slices_with_free_pages_that_the_reserve_needs_keep_none_on_that_is_full_of_ca
 }
 
 #[test]
+fn empty_slices_go_off_from_below_and_of_equal_prices_the_higher_one_first() {
+    let config = SimConfig { boot_share: 0.0, ..SimConfig::new(Bytes(SLICE * 8), Bytes(SLICE)) };
+    for (op, expected) in [(RequestOp::OfflineFree, [0, 1, 2]), (RequestOp::Compact, [5, 6, 7])] {
+        let sim = SimBackend::new(config.clone()).unwrap();
+        let what_if = WhatIfBackend::new(&sim);
+        for backend in [&what_if as &dyn Backend, &sim] {
+            backend.request(&Request { max_slices: Some(3), ..Request::new(op) }).unwrap();
+            let slices = backend.snapshot().unwrap().slices;
+            let off = slices.iter().filter(|slice| slice.state == SliceState::Offline);
+            assert_eq!(off.map(|slice| slice.id.0).collect::<Vec<_>>(), expected, "{op:?}");
+        }
+    }
+}
+
+#[test]
 fn the_budget_the_zone_and_the_number_are_kept() {
     let sim = machine(32);
     use_memory(&sim, 20.0);

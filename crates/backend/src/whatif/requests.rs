@@ -80,15 +80,13 @@ impl RuleSet {
         }
     }
 
-    /// Cheapest first. Of equal prices, memory hotplug takes the higher address first.
-    fn sort(&self, machine: &MachineCopy, candidates: &mut [usize]) {
-        let key = |&at: &usize| (machine.slice(at).price, at);
-        match self {
-            Self::Patched(_) => candidates.sort_unstable_by_key(key),
-            Self::Hotplug(_) => candidates.sort_unstable_by_key(|at| {
-                let (price, at) = key(at);
-                (price, Reverse(at))
-            }),
+    /// Cheapest first; of equal prices the higher address. What is empty, the patched kernel takes
+    /// by ascending address.
+    fn sort(&self, machine: &MachineCopy, candidates: &mut [usize], only_empty: bool) {
+        if only_empty && matches!(self, Self::Patched(_)) {
+            candidates.sort_unstable();
+        } else {
+            candidates.sort_unstable_by_key(|&at| (machine.slice(at).price, Reverse(at)));
         }
     }
 
@@ -186,7 +184,7 @@ impl RequestRun<'_> {
         let fits = |slice: &Slice| self.is_candidate(slice) && (!only_empty || slice.is_empty());
         let mut candidates: Vec<usize> =
             (0..slices.len()).filter(|&at| fits(&slices[at])).collect();
-        self.rules.sort(self.machine, &mut candidates);
+        self.rules.sort(self.machine, &mut candidates, only_empty);
         let hotplug = matches!(self.rules, RuleSet::Hotplug(_));
         let mut full = Vec::new();
         let mut missed: BTreeMap<ZoneKey, ZoneMisses> = BTreeMap::new();

@@ -165,7 +165,7 @@ impl SimMachine {
     fn offline_free(&mut self, request: &Request, outcome: &mut RequestOutcome) {
         for index in self.zones_wanted(request) {
             let (first, end) = (self.zones[index].first as usize, self.zones[index].end as usize);
-            for at in (first..end).rev() {
+            for at in first..end {
                 if self.zones[index].nr_empty == 0 {
                     break;
                 }
