@@ -5,7 +5,9 @@ use std::str::FromStr;
 use anyhow::Result;
 use clap::builder::NonEmptyStringValueParser;
 use ramslice_backend::ProcessorKind;
-use ramslice_energy::{AssumedUnit, DramProfile, Interval, LedgerPlan, SampleClock, TimeFactor};
+use ramslice_energy::{
+    AssumedUnit, DramProfile, Interval, LedgerPlan, SampleClock, TimeFactor, UnknownSaving,
+};
 use ramslice_types::{Bytes, Ratio, parse_bytes};
 
 use crate::exit::UsageError;
@@ -117,13 +119,19 @@ impl LedgerOptions {
             profile.machine = machine;
         }
         let state = profile_files::state(&profile, self.state.as_deref())?;
-        if state.saving_by_packing().is_none() {
-            let message = format!(
-                "{} gives relative powers only, so there are no joules: copy it with \
-                 `ramslice-lab profiles {} --toml`, and state module_capacity or full_power, \
-                 which its source leaves out",
-                profile.file, self.profile
-            );
+        if let Err(unknown) = state.known_saving() {
+            let (file, name) = (&profile.file, &self.profile);
+            let message = match unknown {
+                UnknownSaving::Scale => format!(
+                    "{file} gives relative powers only, so there are no joules: copy it with \
+                     `ramslice-lab profiles {name} --toml`, and state module_capacity or \
+                     full_power, which its source leaves out"
+                ),
+                UnknownSaving::Figure { figure, .. } => format!(
+                    "{file}: {unknown}, so there are no joules: choose another --state, or copy \
+                     it with `ramslice-lab profiles {name} --toml`, and state {figure}"
+                ),
+            };
             return Err(UsageError(message).into());
         }
         Ok(LedgerPlan {

@@ -76,6 +76,7 @@ fn commands_print_what_is_expected() {
         ("energy-slice", vec!["energy", "--profile", "thesis-parc", "--granularity", "slice"]),
         ("energy-undecided", vec!["energy", "--profile", "ddr5-modes", "--granularity", "slice"]),
         ("energy-relative", vec!["energy", "--profile", "ddr4-states"]),
+        ("energy-no-saving", vec!["energy", "--profile", "ddr4-rdimm", "--state", "rank-mpsm"]),
         ("energy-no-state", vec!["energy", "--profile", "rdram", "--state", "off"]),
         ("energy-for", vec!["energy", "--profile", "rdram", "--for", "10s"]),
     ] {

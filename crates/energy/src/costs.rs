@@ -293,8 +293,7 @@ impl CostCalculator<'_> {
                 lost = lost + time;
             }
             let memory = Interval::between(low, high);
-            let saving =
-                state.saving_by_packing().ok_or("the profile's powers are only relative")?;
+            let saving = state.known_saving().map_err(|unknown| unknown.to_string())?;
             let mut all = saving.times(memory.times(lost));
             let exit = state.exit_power.as_ref().and_then(|power| power.value?.per_gib);
             let back = state.exit_latency.value.and_then(|latency| latency.limited());

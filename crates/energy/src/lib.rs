@@ -30,7 +30,8 @@ pub use profile::{
     ClassSource, ClassWorth, DataRetention, DramPowerState, DramProfile, GIVEBACK_NAME,
     GivebackProfile, MachineClasses, PowerGranularity, PowerScale, ProfileError, ProfileFigure,
     ProfilePower, ReferenceMachine, SavingScope, SourcedValue, TEMPLATE, TransitionLatency,
-    WorthProfile, builtin, builtin_giveback, builtin_names, builtin_text, worth_profile_names,
+    UnknownSaving, WorthProfile, builtin, builtin_giveback, builtin_names, builtin_text,
+    worth_profile_names,
 };
 pub use statement::{CurrentSaving, EnergyStatement, MeterComparison, RestStatement, now};
 pub use statement_settings::{PowerGranule, StatementSettings};

@@ -76,7 +76,7 @@ pub struct CurrentSaving {
     pub off_bytes: Bytes,
     /// Of these, in whole units of the hardware; nothing if their size is unknown.
     pub whole_units_bytes: Option<Bytes>,
-    /// Power that they save; nothing if the profile's powers are only relative.
+    /// Power that they save; nothing if the profile does not say.
     pub saved_watts: Option<Interval<Watts>>,
 }
 
@@ -91,7 +91,7 @@ pub fn now(sample: &EnergySample, state: &DramPowerState, granule: PowerGranule)
 }
 
 impl EnergyStatement {
-    /// Works out the joules; nothing if the profile's powers are only relative.
+    /// Works out the joules; nothing if the profile does not say what the state saves.
     pub fn new(tally: &EnergyTally, settings: &StatementSettings<'_>) -> Option<Self> {
         let saving = settings.state.saving_by_packing()?;
         let clock = settings.clock;

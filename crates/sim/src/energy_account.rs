@@ -4,7 +4,7 @@
 //! the remaining uncertainty is that of the profile's figures. Reading again is the one cost that
 //! profiles leave out; its figures are assumed, and marked as assumed.
 
-use ramslice_energy::{DramPowerState, DramProfile, Interval, SampleClock};
+use ramslice_energy::{DramPowerState, DramProfile, Interval, SampleClock, UnknownSaving};
 use ramslice_types::{
     Bytes, Cycles, GibSeconds, Joules, JoulesPerCycle, Ratio, Seconds, WattsPerGib,
 };
@@ -20,7 +20,7 @@ const GIB: f64 = (1u64 << 30) as f64;
 #[error("{profile} does not give {what}: choose another profile, or state it in a copy")]
 pub struct EnergyRatesError {
     profile: String,
-    what: &'static str,
+    what: String,
 }
 
 /// What reading dropped cache again is assumed to cost where the profile does not say.
@@ -50,15 +50,21 @@ impl EnergyRates {
     /// By a profile and its power state, for pages of this size.
     ///
     /// # Errors
-    /// If the profile gives relative powers only, or names no machine whose costs could be counted.
+    /// If the profile does not say what the state saves, or names no machine whose costs could be
+    /// counted.
     pub fn new(
         profile: &DramProfile,
         state: &DramPowerState,
         page: Bytes,
     ) -> Result<Self, EnergyRatesError> {
-        let missing = |what| EnergyRatesError { profile: profile.file.clone(), what };
-        let saving =
-            state.saving_by_packing().ok_or_else(|| missing("powers other than relative ones"))?;
+        let missing =
+            |what: &str| EnergyRatesError { profile: profile.file.clone(), what: what.to_owned() };
+        let saving = state.known_saving().map_err(|unknown| match unknown {
+            UnknownSaving::Scale => missing("powers other than relative ones"),
+            UnknownSaving::Figure { figure, state, .. } => {
+                missing(&format!("{figure} of state {state}"))
+            }
+        })?;
         let machine = profile
             .machine
             .as_ref()

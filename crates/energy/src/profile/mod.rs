@@ -278,18 +278,51 @@ impl DramProfile {
     }
 }
 
+/// Why it is not known what a power state saves.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum UnknownSaving {
+    /// The profile leaves a figure out.
+    #[error("{figure} of state {state} is unknown ({why})")]
+    Figure {
+        /// `saving` or `all_on`.
+        figure: &'static str,
+        /// The state.
+        state: String,
+        /// As the profile has it.
+        why: String,
+    },
+    /// Its powers have no scale.
+    #[error("the profile's powers are only relative")]
+    Scale,
+}
+
 impl DramPowerState {
-    /// Saved by packing for each GiB off: without what the mode saves anyway.
-    ///
-    /// Nothing if the profile's scale is unknown.
+    /// Saved by packing for each GiB off: without what the mode saves anyway. Nothing if that is
+    /// not known.
     pub fn saving_by_packing(&self) -> Option<Interval<WattsPerGib>> {
-        let saving = self.saving.value?.per_gib?;
+        self.known_saving().ok()
+    }
+
+    /// The same, or why it is not known.
+    ///
+    /// # Errors
+    /// If the profile leaves out what the state saves, or the scale of its powers.
+    pub fn known_saving(&self) -> Result<Interval<WattsPerGib>, UnknownSaving> {
+        let power = |figure, power: &SourcedValue<ProfilePower>| {
+            let unknown = || UnknownSaving::Figure {
+                figure,
+                state: self.name.clone(),
+                why: power.source.clone(),
+            };
+            power.value.ok_or_else(unknown)?.per_gib.ok_or(UnknownSaving::Scale)
+        };
+        let saving = power("saving", &self.saving)?;
         let own = match &self.all_on {
             None => saving,
-            Some(all_on) => (saving - all_on.value?.per_gib?).at_least_zero(),
+            Some(all_on) => (saving - power("all_on", all_on)?).at_least_zero(),
         };
         let always = self.applies.value == Some(SavingScope::InUse);
-        Some(if always { own } else { own.or_nothing() })
+        Ok(if always { own } else { own.or_nothing() })
     }
 
     /// The share of the background that is saved with everything off.

@@ -75,7 +75,7 @@ fn powers_of_a_module_and_shares_become_powers_of_a_gib_only_with_their_scale() 
     for relative in ["mobile-states", "ddr4-states"] {
         let profile = builtin(relative).unwrap().unwrap();
         let state = profile.state(&profile.default_state).unwrap();
-        assert_eq!(state.saving_by_packing(), None, "{relative}");
+        assert_eq!(state.known_saving(), Err(UnknownSaving::Scale), "{relative}");
         assert!(state.share(&profile.background.value.unwrap()).is_some());
     }
     let mobile = builtin_text("mobile-states").unwrap();
@@ -83,6 +83,20 @@ fn powers_of_a_module_and_shares_become_powers_of_a_gib_only_with_their_scale() 
     let scaled = DramProfile::parse(&scaled, "x.toml").unwrap();
     let saving = scaled.states[0].saving.value.unwrap().per_gib.unwrap();
     assert!((saving.high().0 - 0.056).abs() < 1e-9);
+}
+
+#[test]
+fn a_saving_that_is_left_out_is_no_saving_without_a_scale() {
+    let unknown = |profile: &DramProfile, state: &str| {
+        profile.state(state).unwrap().known_saving().unwrap_err().to_string()
+    };
+    let rdimm = builtin("ddr4-rdimm").unwrap().unwrap();
+    let saving = unknown(&rdimm, "rank-mpsm");
+    assert_eq!(saving, "saving of state rank-mpsm is unknown (as the floor)");
+    let mut modes = builtin("ddr5-modes").unwrap().unwrap();
+    let pasr = modes.states.iter_mut().find(|state| state.name == "pasr").unwrap();
+    pasr.all_on.as_mut().unwrap().value = None;
+    assert!(unknown(&modes, "pasr").starts_with("all_on of state pasr is unknown ("));
 }
 
 #[test]
