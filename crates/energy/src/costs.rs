@@ -282,26 +282,8 @@ impl CostCalculator<'_> {
             if high.0 == 0.0 {
                 return Ok((Interval::zero(), "nothing was switched off".to_owned()));
             }
-            let state = self.settings.state;
-            let mut lost = Interval::zero();
-            for (name, latency) in [("entry", &state.entry_latency), ("exit", &state.exit_latency)]
-            {
-                let time = latency.value.and_then(|latency| latency.limited());
-                let time = time.ok_or_else(|| {
-                    format!("the {name} latency is {}: {}", latency.written, latency.source)
-                })?;
-                lost = lost + time;
-            }
             let memory = Interval::between(low, high);
-            let saving = state.known_saving().map_err(|unknown| unknown.to_string())?;
-            let mut all = saving.times(memory.times(lost));
-            let exit = state.exit_power.as_ref().and_then(|power| power.value?.per_gib);
-            let back = state.exit_latency.value.and_then(|latency| latency.limited());
-            if let (Some(power), Some(back)) = (exit, back) {
-                let idle = self.settings.profile.background.value.and_then(|power| power.per_gib);
-                let more = power - idle.ok_or("the background is unknown")?;
-                all = all + more.at_least_zero().times(memory.times(back));
-            }
+            let all = self.settings.profile.transitions(self.settings.state, memory)?;
             Ok((all, format!("{} GiB switched off, each time again", plain_gib(memory))))
         };
         Self::line(CostTerm::Transitions, found())

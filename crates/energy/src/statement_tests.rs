@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ramslice_types::{Hertz, Pages, Price, PriceParameter, WorkCounters};
+use ramslice_types::{Hertz, Pages, Price, PriceParameter, WattsPerGib, WorkCounters};
 
 use super::*;
 use crate::clock::TimeFactor;
 use crate::costs::CostTerm;
 use crate::meter::MeterEnergy;
-use crate::profile::{DramProfile, TEMPLATE, builtin};
+use crate::profile::{DramProfile, ProfilePower, SourcedValue, TEMPLATE, builtin};
 use crate::verdict::NetSign;
 
 const PAGE: Bytes = Bytes(4096);
@@ -339,6 +339,31 @@ fn a_latency_without_limit_cannot_be_counted_once_something_went_off() {
     case.profile.default_state = "parc".to_owned();
     let parc = line(&case.state(&tally), CostTerm::Transitions).joules.unwrap();
     near(parc.high(), 0.009_19 * 28e-9);
+}
+
+#[test]
+fn leaving_a_state_costs_its_power_and_is_unknown_where_that_is() {
+    let mut case = StatementCase::template(SampleClock::Real);
+    let tally = EnergyTally {
+        entered_low_bytes: GIB,
+        entered_high_bytes: GIB,
+        ..off_for(10, WorkCounters::default())
+    };
+    let transitions =
+        |case: &StatementCase| line(&case.state(&tally), CostTerm::Transitions).clone();
+    let mut exit = case.profile.states[0].exit_power.take().unwrap();
+    let without = transitions(&case).joules.unwrap();
+    // The template's back takes 100 ns, and its background is 80 mW/GiB.
+    let per_gib = Some(Interval::exactly(WattsPerGib(1.08)));
+    exit.value = exit.value.map(|power| ProfilePower { per_gib, ..power });
+    case.profile.states[0].exit_power = Some(exit.clone());
+    let with = transitions(&case).joules.unwrap();
+    near(with.high() - without.high(), 1e-7);
+    let unknown = SourcedValue { value: None, written: "unknown".to_owned(), ..exit };
+    case.profile.states[0].exit_power = Some(unknown);
+    let line = transitions(&case);
+    assert_eq!(line.joules, None);
+    assert!(line.basis.starts_with("the exit power is unknown: "), "{}", line.basis);
 }
 
 #[test]

@@ -5,9 +5,7 @@
 //! profiles leave out; its figures are assumed, and marked as assumed.
 
 use ramslice_energy::{DramPowerState, DramProfile, Interval, SampleClock, UnknownSaving};
-use ramslice_types::{
-    Bytes, Cycles, GibSeconds, Joules, JoulesPerCycle, Ratio, Seconds, WattsPerGib,
-};
+use ramslice_types::{Bytes, Cycles, Gibibytes, Joules, JoulesPerCycle, Ratio, WattsPerGib};
 use serde::Serialize;
 use thiserror::Error;
 
@@ -40,7 +38,7 @@ pub struct EnergyRates {
     accounting_per_page: Interval<Cycles>,
     refault_per_page: Interval<Joules>,
     price_error_per_gib: Interval<Cycles>,
-    transition: Interval<Seconds>,
+    transition_per_gib: Interval<Joules>,
     clock: SampleClock,
     /// What was assumed because the profile leaves it out, one sentence each.
     pub assumptions: Vec<String>,
@@ -98,17 +96,11 @@ impl EnergyRates {
             .unwrap_or_else(|| Interval::between(Ratio(low), Ratio(high)));
         let refault_per_page =
             per_cycle.times(cpu) + Interval::exactly(Joules(page.0 as f64 / GIB)).times(storage);
-        let limited = |latency: &Option<ramslice_energy::TransitionLatency>| {
-            let latency = latency.as_ref()?;
-            Some(Interval::between(latency.low, latency.high?))
-        };
-        let both = limited(&state.entry_latency.value).zip(limited(&state.exit_latency.value));
-        if both.is_none() {
-            assumptions.push(
-                "entering and leaving the power state takes no time: the profile does not say"
-                    .to_owned(),
-            );
-        }
+        let transition = profile.transitions(state, Interval::exactly(Gibibytes(1.0)));
+        let transition_per_gib = transition.unwrap_or_else(|why| {
+            assumptions.push(format!("entering and leaving the power state costs nothing: {why}"));
+            Interval::zero()
+        });
         Ok(Self {
             saving,
             per_cycle,
@@ -116,7 +108,7 @@ impl EnergyRates {
             accounting_per_page,
             refault_per_page,
             price_error_per_gib: machine.price_error.value.unwrap_or_else(Interval::zero),
-            transition: both.map_or_else(Interval::zero, |(entry, exit)| entry + exit),
+            transition_per_gib,
             clock: SampleClock::Real,
             assumptions,
         })
@@ -142,8 +134,6 @@ impl EnergyRates {
         let slice_gib = gib(slice.0 as f64);
         let off = self.clock.gib_seconds(run.stats.off_byte_us);
         let entered = gib(run.stats.entered_bytes as f64);
-        let lost = self.transition.scaled(entered);
-        let lost = Interval::between(GibSeconds(lost.low().0), GibSeconds(lost.high().0));
         let work = Interval::exactly(Cycles(run.work.price_measured.cycles() as f64));
         let doubt = self.price_error_per_gib.high().0 * slice_gib * run.work.tried_slices as f64;
         let work = (work + Interval::between(Cycles(-doubt), Cycles(doubt))).at_least_zero();
@@ -153,7 +143,7 @@ impl EnergyRates {
             emptying: self.per_cycle.times(work),
             waking: self.per_cycle.times(woken),
             refaults: self.refault_per_page.scaled(run.stats.packing_refault_pages as f64),
-            transitions: self.saving.times(lost),
+            transitions: self.transition_per_gib.scaled(entered),
             accounting: self
                 .per_cycle
                 .times(self.accounting_per_page.scaled(run.work.allocated_pages.0 as f64)),

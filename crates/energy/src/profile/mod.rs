@@ -36,8 +36,8 @@ mod quantity;
 mod raw;
 
 use ramslice_types::{
-    Bytes, Cycles, GibSeconds, Gibibytes, Hertz, JoulesPerCycle, PriceParameter, Ratio, Seconds,
-    Watts, WattsPerGib,
+    Bytes, Cycles, GibSeconds, Gibibytes, Hertz, Joules, JoulesPerCycle, PriceParameter, Ratio,
+    Seconds, Watts, WattsPerGib,
 };
 use serde::Serialize;
 use thiserror::Error;
@@ -270,6 +270,35 @@ impl DramProfile {
             state.saving_by_packing().map_or(-1.0, |saving| saving.high().0)
         };
         self.states.iter().filter(rests).max_by(|one, other| most(one).total_cmp(&most(other)))
+    }
+
+    /// Joules for memory that enters a state and leaves it again: what it would have saved
+    /// meanwhile, and what leaving draws beyond the background.
+    ///
+    /// # Errors
+    /// Which figure is unknown, and why.
+    pub fn transitions(
+        &self,
+        state: &DramPowerState,
+        memory: Interval<Gibibytes>,
+    ) -> Result<Interval<Joules>, String> {
+        let limited = |name, latency: &SourcedValue<TransitionLatency>| {
+            let time = latency.value.and_then(|latency| latency.limited());
+            let why = || format!("the {name} latency is {}: {}", latency.written, latency.source);
+            time.ok_or_else(why)
+        };
+        let back = limited("exit", &state.exit_latency)?;
+        let lost = limited("entry", &state.entry_latency)? + back;
+        let saving = state.known_saving().map_err(|unknown| unknown.to_string())?;
+        let all = saving.times(memory.times(lost));
+        let Some(exit) = &state.exit_power else { return Ok(all) };
+        let power = |name, power: &SourcedValue<ProfilePower>| {
+            let known = power.value.and_then(|power| power.per_gib);
+            let why = || format!("the {name} is {}: {}", power.written, power.source);
+            known.ok_or_else(why)
+        };
+        let more = power("exit power", exit)? - power("background", &self.background)?;
+        Ok(all + more.at_least_zero().times(memory.times(back)))
     }
 
     /// The state of this name.
