@@ -217,7 +217,7 @@ impl<Q: PhysicalQuantity> From<Interval<Q>> for WorthRange {
 pub struct GivenBack {
     /// The time that this covers.
     pub seconds: f64,
-    /// Memory that was off, times hours.
+    /// Memory that was off, times hours, as the sentence has it.
     pub gib_hours: f64,
     /// CPU time that emptying took, if the clock of its cycles is known.
     pub cpu_seconds: Option<WorthRange>,
@@ -246,7 +246,7 @@ impl GivenBack {
         let balance = statement.balance.as_ref();
         Self {
             seconds: statement.seconds.0,
-            gib_hours: statement.given_back_gib_seconds.high().0 / 3600.0,
+            gib_hours: statement.gib_hours(),
             cpu_seconds: statement.cpu_seconds.map(Into::into),
             dropped_bytes: statement.dropped_bytes.0,
             unit: unit.map(|unit| unit.to_string()),

@@ -128,15 +128,17 @@ impl GivebackStatement {
         Some(GivebackBalance { unit: profile.unit, value, cost, net: value - cost, lines })
     }
 
+    /// Memory that was off, times hours: the middle of at least and at most.
+    pub fn gib_hours(&self) -> f64 {
+        let given_back = self.given_back_gib_seconds;
+        f64::midpoint(given_back.low().0, given_back.high().0) / SECONDS_PER_HOUR
+    }
+
     fn words(&self, tally: &EnergyTally, simulated: bool) -> String {
-        let mean = if self.seconds.0 > 0.0 {
-            f64::midpoint(self.given_back_gib_seconds.low().0, self.given_back_gib_seconds.high().0)
-                / self.seconds.0
-        } else {
-            0.0
-        };
+        let gib_hours = self.gib_hours();
+        let hours = self.seconds.0 / SECONDS_PER_HOUR;
+        let mean = if hours > 0.0 { gib_hours / hours } else { 0.0 };
         let verb = if simulated { "would have given back" } else { "gave back" };
-        let gib_hours = mean * self.seconds.0 / SECONDS_PER_HOUR;
         let mut text = format!(
             "{verb} {} GiB for {} ({} GiB h)",
             digits(mean),
@@ -236,6 +238,20 @@ mod tests {
             "would have given back 2.00 GiB for 30.0 minutes (1.00 GiB h) at a cost of 0.003 to \
              0.028 GiB h"
         );
+    }
+
+    #[test]
+    fn gib_hours_are_those_of_the_sentence_where_ends_differ() {
+        let tally = EnergyTally { off_low_byte_us: 0, ..tally() };
+        let settings = GivebackStatementSettings {
+            profile: None,
+            cycle_clock: None,
+            page_bytes: Bytes(4096),
+            is_simulated: false,
+        };
+        let statement = GivebackStatement::new(&tally, &settings);
+        assert!((statement.gib_hours() - 0.5).abs() < 1e-9, "{statement:?}");
+        assert!(statement.sentence.contains("1.00 GiB for 30.0 minutes (0.500 GiB h)"));
     }
 
     #[test]
