@@ -113,8 +113,7 @@ impl SliceEconomics {
             return Err(EconomicsError::NoSaving { state: state.name.clone() });
         }
         let instructions = machine.waking.value.map_or(0.0, middle) * slice_gib(slice);
-        let waking =
-            instructions * machine.cycles_per_instruction.value.map_or(1.0, |value| value.high().0);
+        let waking = instructions * machine.cycles_per_instruction.value.map_or(1.0, middle);
         let (emptying, waking) = (per_cycle * work.emptying, per_cycle * waking);
         check_cost(emptying + waking)?;
         let refault = machine.refault_cpu.value.map_or(work.moving_page, middle) * per_cycle
