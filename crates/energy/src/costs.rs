@@ -295,8 +295,11 @@ impl CostCalculator<'_> {
             let change =
                 change.ok_or("not measured: that takes a run of the same work without packing")?;
             let all = machine_joules.ok_or("the power of the whole machine is unknown")?;
+            // The work was as long as it was with the change: of 1 + change, that was more.
+            let more = |end: Ratio| Ratio(end.0 / (1.0 + end.0));
+            let more = Interval::between(more(change.low()), more(change.high()));
             Ok((
-                all.times(change),
+                all.times(more),
                 format!("{} of the time, as stated, with the whole machine on", percent(change)),
             ))
         };
@@ -321,7 +324,9 @@ impl CostCalculator<'_> {
             }
             CostTerm::RunTime if self.settings.runtime_change.is_none() => {
                 let share = net.0 / machine?.high().get();
-                Some(format!("the work took less than {} % longer", digits(share * 100.0)))
+                let most = share / (1.0 - share);
+                (share < 1.0)
+                    .then(|| format!("the work took less than {} % longer", digits(most * 100.0)))
             }
             _ => None,
         }

@@ -314,8 +314,13 @@ fn a_longer_run_costs_the_whole_machines_power() {
     case.runtime_change = Some(Interval::new(Ratio(0.001), Ratio(0.002)).unwrap());
     let statement = case.state(&off_for(100, WorkCounters::default()));
     let longer = line(&statement, CostTerm::RunTime).joules.unwrap();
-    near(longer.low(), 0.001 * 10.0 * 100.0);
-    near(longer.high(), 0.002 * 20.0 * 100.0);
+    near(longer.low(), 0.001 / 1.001 * 10.0 * 100.0);
+    near(longer.high(), 0.002 / 1.002 * 20.0 * 100.0);
+    // Of 100 s that took twice as long as without packing, 50 were more.
+    case.runtime_change = Some(Interval::exactly(Ratio(1.0)));
+    let twice =
+        line(&case.state(&off_for(100, WorkCounters::default())), CostTerm::RunTime).clone();
+    near(twice.joules.unwrap().high(), 20.0 * 50.0);
     case.runtime_change = None;
     let unmeasured = case.state(&off_for(100, WorkCounters::default()));
     assert_eq!(unmeasured.verdict.sign, NetSign::Undecided);
