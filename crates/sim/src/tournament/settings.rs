@@ -138,6 +138,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn there_are_as_many_settings_as_the_page_says() {
+        let counts = PolicyKind::ALL.map(|kind| sweep(kind, Bytes(1 << 30)).settings.len());
+        let page = include_str!("../../../../docs/how-to/simulate.md");
+        for (kind, count) in PolicyKind::ALL.into_iter().zip(counts).filter(|(_, n)| *n > 1) {
+            let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
+            let told = format!("{count} of `{kind}`");
+            assert!(words.contains(&told), "{told} is not in docs/how-to/simulate.md");
+        }
+    }
+
+    #[test]
     fn every_setting_of_a_sweep_is_allowed_and_there_once() {
         for slice in [Bytes(64 << 20), Bytes(1 << 30)] {
             for kind in PolicyKind::ALL {
