@@ -253,6 +253,9 @@ where
             .collect();
         results.into_iter().collect::<Result<Vec<()>, _>>()
     })?;
+    if let Some(output) = &output {
+        output.finish()?;
+    }
     let mut parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);
     parts.sort_by_key(|(first, _)| *first);
     Ok(parts.iter().fold(FleetReport::new(), |sum, (_, part)| merged(sum, part)))

@@ -1,5 +1,5 @@
 //! Tables as Parquet in directories by policy, as distributed engines take them:
-//! `levels/policy=NAME/part-000000.parquet`.
+//! `levels/policy=NAME/part-000000.parquet`. They have these names once all are whole.
 
 use std::fs::{self, File};
 use std::io;
@@ -41,30 +41,53 @@ pub enum OutputError {
         /// Why.
         source: ArrowError,
     },
-    /// The directory has something in it already.
-    #[error("{} is not empty: results of two runs would mix; name a new directory", path.display())]
-    NotEmpty {
+    /// The directory has tables of this policy already.
+    #[error(
+        "{} exists: results of two runs would mix; name another directory, or remove it",
+        path.display()
+    )]
+    Exists {
         /// Which.
         path: PathBuf,
     },
 }
 
+/// The tables of a run.
+const TABLES: [&str; 2] = ["machines", "levels"];
+/// Where tables are until all are whole: nothing that looks for tables looks there.
+const INCOMPLETE: &str = ".incomplete";
+
 /// A directory for tables.
 #[derive(Debug, Clone)]
 pub(crate) struct OutputDirectory {
     dir: PathBuf,
+    /// `policy=NAME`.
     policy: String,
 }
 
 impl OutputDirectory {
-    /// A new or empty directory.
+    /// A directory without tables of this policy. What an interrupted run of it left goes.
     pub(crate) fn new(dir: &Path, policy: &str) -> Result<Self, OutputError> {
-        let io = |source| OutputError::Io { path: dir.to_owned(), source };
-        fs::create_dir_all(dir).map_err(io)?;
-        if fs::read_dir(dir).map_err(io)?.next().is_some() {
-            return Err(OutputError::NotEmpty { path: dir.to_owned() });
+        let output = Self { dir: dir.to_owned(), policy: format!("policy={policy}") };
+        if let Some(path) = TABLES.map(|table| output.table(table)).into_iter().find(|p| p.exists())
+        {
+            return Err(OutputError::Exists { path });
         }
-        Ok(Self { dir: dir.to_owned(), policy: policy.to_owned() })
+        let path = output.incomplete();
+        let io = |source| OutputError::Io { path: path.clone(), source };
+        if path.exists() {
+            fs::remove_dir_all(&path).map_err(io)?;
+        }
+        fs::create_dir_all(&path).map_err(io)?;
+        Ok(output)
+    }
+
+    fn incomplete(&self) -> PathBuf {
+        self.dir.join(INCOMPLETE).join(&self.policy)
+    }
+
+    fn table(&self, table: &str) -> PathBuf {
+        self.dir.join(table).join(&self.policy)
     }
 
     /// Writes one part of a table; it has its name once it is whole.
@@ -74,7 +97,7 @@ impl OutputDirectory {
         number: usize,
         columns: Vec<(&str, ArrayRef)>,
     ) -> Result<(), OutputError> {
-        let dir = self.dir.join(table).join(format!("policy={}", self.policy));
+        let dir = self.incomplete().join(table);
         let path = dir.join(format!("part-{number:06}.parquet"));
         let temporary = dir.join(format!(".part-{number:06}.tmp"));
         let io = |source| OutputError::Io { path: path.clone(), source };
@@ -89,5 +112,24 @@ impl OutputDirectory {
         writer.write(&batch).map_err(parquet)?;
         writer.into_inner().map_err(parquet)?.sync_all().map_err(io)?;
         fs::rename(&temporary, &path).map_err(io)
+    }
+
+    /// Gives all tables their names: they are whole.
+    pub(crate) fn finish(&self) -> Result<(), OutputError> {
+        let incomplete = self.incomplete();
+        for name in TABLES {
+            let (from, to) = (incomplete.join(name), self.table(name));
+            let io = |source| OutputError::Io { path: to.clone(), source };
+            // A fleet without machines has none.
+            if from.exists() {
+                fs::create_dir_all(self.dir.join(name)).map_err(io)?;
+                fs::rename(&from, &to).map_err(io)?;
+            }
+        }
+        let io = |source| OutputError::Io { path: incomplete.clone(), source };
+        fs::remove_dir(&incomplete).map_err(io)?;
+        // Another run may have tables there.
+        let _ = fs::remove_dir(self.dir.join(INCOMPLETE));
+        Ok(())
     }
 }

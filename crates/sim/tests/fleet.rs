@@ -84,7 +84,36 @@ fn tables_are_partitioned_and_add_up_to_the_report() {
     assert_eq!((rows as u64, wakes), (report.machines, report.demand_wakes));
     assert!((net - report.books.net.low().0).abs() < 1e-6 * net.abs().max(1.0));
     let again = simulate(machines(1).map(Ok), &options(1, Some(&dir)), &|_| true);
-    assert!(again.unwrap_err().to_string().contains("not empty"));
+    let error = again.unwrap_err().to_string();
+    assert!(error.contains("machines/policy=governor exists"), "{error}");
+}
+
+#[test]
+fn a_directory_takes_several_policies_and_only_runs_that_came_to_their_end() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("fleet");
+    let run = |kind, number, most: u64| {
+        let policy = PolicyConfig::new(kind);
+        let options = FleetOptions { policy, ..options(1, Some(&dir)) };
+        simulate(machines(number).map(Ok), &options, &|done| done < most)
+    };
+    let names = || -> Vec<String> {
+        let found = fs::read_dir(&dir).unwrap();
+        let mut names: Vec<_> =
+            found.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort_unstable();
+        names
+    };
+    // The first part has 64 machines: there are tables, but no whole ones.
+    run(PolicyKind::Never, 70, 66).unwrap_err();
+    assert_eq!(names(), [".incomplete"]);
+    run(PolicyKind::Never, 3, u64::MAX).unwrap();
+    run(PolicyKind::Periodic, 3, u64::MAX).unwrap();
+    assert_eq!(names(), ["levels", "machines"]);
+    for policy in ["never", "periodic"] {
+        let path = dir.join(format!("machines/policy={policy}"));
+        assert_eq!(fs::read_dir(path).unwrap().count(), 1, "{policy}");
+    }
 }
 
 #[test]

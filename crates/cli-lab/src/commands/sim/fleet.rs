@@ -78,7 +78,7 @@ pub(super) struct FleetArgs {
     /// Machines at a time [default: one per CPU]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Write tables as Parquet into this directory, which must be new or empty
+    /// Write tables as Parquet into this directory, which may have those of other policies
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// Price of electricity per kWh
