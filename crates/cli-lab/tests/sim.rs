@@ -349,6 +349,45 @@ fn a_recording_is_tuned_by_what_was_seen_of_its_machine() {
 }
 
 #[test]
+fn options_count_for_a_recording_or_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("r");
+    made_up::write(&dir, None, false).unwrap();
+    let path = dir.to_str().unwrap();
+    let all = [path, "--granularity", "slice", "--time-factor", "1"];
+    let args = [&["run", "--policy", "periodic"], &all[..]].concat();
+    for (option, value) in [
+        ("--memory", "4G"),
+        ("--slice", "64M"),
+        ("--step", "30s"),
+        ("--for", "1h"),
+        ("--machine", "m_1"),
+    ] {
+        let error = refused(&[&args[..], &[option, value]].concat(), 2);
+        assert!(error.contains(&format!("{option} would change nothing")), "{error}");
+        let error = refused(&[&["tune"], &all[..], &[option, value]].concat(), 2);
+        assert!(error.contains(option), "{error}");
+    }
+    let run = |more: &[&str]| json(&[&args[..], more].concat());
+    let usual = run(&[]);
+    for more in [&["--placement", "packed"][..], &["--scatter", "1"], &["--coarse"]] {
+        assert_ne!(run(more)["machine"], usual["machine"], "{more:?}");
+    }
+    let alone = ["tournament", "--slice", "32M", "--loads", "none", "--policies", "never"];
+    let alone = [&alone[..], &["--recording"], &all[..]].concat();
+    for (option, value) in [("--memory", "4G"), ("--step", "30s"), ("--for", "1h")] {
+        let error = refused(&[&alone[..], &[option, value]].concat(), 2);
+        assert!(error.contains(&format!("{option} would change nothing")), "{error}");
+    }
+    let file = home.path().join("usage.csv");
+    fs::write(&file, "m_1,0,30,40,,,,,\nm_1,300,30,41,,,,,\n").unwrap();
+    for (option, value) in [("--for", "1h"), ("--noise", "3"), ("--memory-percent", "50")] {
+        let error = refused(&["fleet", file.to_str().unwrap(), option, value], 2);
+        assert!(error.contains(&format!("{option} would change nothing")), "{error}");
+    }
+}
+
+#[test]
 fn missing_parts_of_a_recording_are_reported() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("r");

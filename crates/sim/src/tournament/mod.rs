@@ -217,7 +217,11 @@ impl<'a> PreparedInput<'a> {
             TournamentInput::Generated { seed, .. } | TournamentInput::Usage { seed, .. } => {
                 SimConfig { seed: *seed, ..options.config.clone() }
             }
-            TournamentInput::Recorded { load, .. } => load.config.clone(),
+            // Memory and slices are its own; where memory goes, and in what grain, is not.
+            TournamentInput::Recorded { load, .. } => {
+                let SimConfig { placement, scatter, run_bytes, .. } = options.config;
+                SimConfig { placement, scatter, run_bytes, ..load.config.clone() }
+            }
         };
         Self { input, options, config }
     }

@@ -103,12 +103,12 @@ impl LoadSeconds {
 /// The machine.
 #[derive(Debug, clap::Args)]
 pub(super) struct MachineOptions {
-    /// Memory, rounded down to whole slices
-    #[arg(long, value_name = "SIZE", default_value = "64G", value_parser = parse_bytes)]
-    pub(super) memory: Bytes,
-    /// Size of a slice, a multiple of 2 MiB
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_bytes)]
-    pub(super) slice: Bytes,
+    /// Memory, rounded down to whole slices [default: 64G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(super) memory: Option<Bytes>,
+    /// Size of a slice, a multiple of 2 MiB [default: 1G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(super) slice: Option<Bytes>,
     /// Where new memory goes: stock, kernel-low or packed
     #[arg(long, value_name = "RULE", default_value = "stock", value_parser = placement)]
     placement: PlacementRule,
@@ -122,9 +122,29 @@ pub(super) struct MachineOptions {
 
 impl MachineOptions {
     pub(super) fn config(&self, seed: u64) -> SimConfig {
-        let config = SimConfig::new(self.memory, self.slice);
+        let memory = self.memory.unwrap_or(Bytes(64 << 30));
+        self.placed(SimConfig::new(memory, self.slice()), seed)
+    }
+
+    /// Size of a slice of what has no slices of its own.
+    pub(super) fn slice(&self) -> Bytes {
+        self.slice.unwrap_or(Bytes(1 << 30))
+    }
+
+    /// A machine that has memory and slices of its own, with these rules and this grain.
+    pub(super) fn placed(&self, config: SimConfig, seed: u64) -> SimConfig {
         let config = SimConfig { placement: self.placement, scatter: self.scatter, seed, ..config };
         if self.coarse { config.coarse() } else { config }
+    }
+}
+
+/// Refuses the first option that was stated and would change nothing, because of `why`.
+pub(super) fn refuse_stated(options: &[(&str, bool)], why: &str) -> Result<()> {
+    match options.iter().find(|(_, stated)| *stated) {
+        Some((option, _)) => {
+            Err(UsageError(format!("{option} would change nothing: {why}; leave it out")).into())
+        }
+        None => Ok(()),
     }
 }
 

@@ -184,6 +184,10 @@ pub(super) fn run(
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
+    if args.file.is_some() {
+        let why = "it is for machines that are made up, and FILE has its own";
+        common::refuse_stated(&args.made_up.stated(), why)?;
+    }
     let page = Bytes(4096);
     let (economics, rates) = args.energy.resolve(args.slice, page, SampleClock::Real)?;
     let all_assumptions = assumptions(args, &rates.assumptions);

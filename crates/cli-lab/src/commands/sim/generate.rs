@@ -43,9 +43,9 @@ pub(super) struct GenerateArgs {
 /// What a made-up fleet looks like.
 #[derive(Debug, clap::Args)]
 pub(super) struct GeneratedFleet {
-    /// How long
-    #[arg(long = "for", value_name = "TIME", default_value = "192h", value_parser = parse_duration)]
-    duration: Duration,
+    /// How long [default: 192h]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    duration: Option<Duration>,
     /// Between two rows of a machine
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_duration)]
     pub(super) step: Duration,
@@ -53,34 +53,30 @@ pub(super) struct GeneratedFleet {
     #[arg(
         long,
         value_name = "PERCENT",
-        default_value_t = FleetAverages::default().memory_percent,
         value_parser = common::up_to::<100>
     )]
-    memory_percent: f64,
+    memory_percent: Option<f64>,
     /// By how much machines differ: standard deviation in percentage points
     #[arg(
         long,
         value_name = "POINTS",
-        default_value_t = FleetAverages::default().between_machines,
         value_parser = common::up_to::<100>
     )]
-    between_machines: f64,
+    between_machines: Option<f64>,
     /// From the quietest to the busiest hour of a day, in percentage points
     #[arg(
         long,
         value_name = "POINTS",
-        default_value_t = FleetAverages::default().daily_swing,
         value_parser = common::up_to::<100>
     )]
-    daily_swing: f64,
+    daily_swing: Option<f64>,
     /// Noise within an hour: standard deviation in percentage points
     #[arg(
         long,
         value_name = "POINTS",
-        default_value_t = FleetAverages::default().noise,
         value_parser = common::up_to::<100>
     )]
-    noise: f64,
+    noise: Option<f64>,
     /// Decides everything that happens by chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
@@ -89,13 +85,25 @@ pub(super) struct GeneratedFleet {
 impl GeneratedFleet {
     /// The averages.
     pub(super) fn averages(&self) -> FleetAverages {
+        let usual = FleetAverages::default();
         FleetAverages {
-            memory_percent: self.memory_percent,
-            between_machines: self.between_machines,
-            daily_swing: self.daily_swing,
-            noise: self.noise,
-            ..FleetAverages::default()
+            memory_percent: self.memory_percent.unwrap_or(usual.memory_percent),
+            between_machines: self.between_machines.unwrap_or(usual.between_machines),
+            daily_swing: self.daily_swing.unwrap_or(usual.daily_swing),
+            noise: self.noise.unwrap_or(usual.noise),
+            ..usual
         }
+    }
+
+    /// Options that say what is made up, and whether they were stated.
+    pub(super) fn stated(&self) -> [(&'static str, bool); 5] {
+        [
+            ("--for", self.duration.is_some()),
+            ("--memory-percent", self.memory_percent.is_some()),
+            ("--between-machines", self.between_machines.is_some()),
+            ("--daily-swing", self.daily_swing.is_some()),
+            ("--noise", self.noise.is_some()),
+        ]
     }
 
     /// The machines.
@@ -103,7 +111,7 @@ impl GeneratedFleet {
         SyntheticUsage::new(
             self.averages(),
             machines,
-            self.duration.as_secs(),
+            self.duration.unwrap_or(Duration::from_hours(192)).as_secs(),
             self.step.as_secs(),
             self.seed,
         )

@@ -25,9 +25,9 @@ pub(super) struct LoadOptions {
     /// Between two steps [default: 10s; 5m for a file of utilisation]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     step: Option<Duration>,
-    /// How long a generated load lasts
-    #[arg(long = "for", value_name = "TIME", default_value = "24h", value_parser = parse_duration)]
-    duration: Duration,
+    /// How long a generated load lasts [default: 24h]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    duration: Option<Duration>,
     /// Decides everything that happens by chance
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
@@ -69,7 +69,8 @@ impl LoadOptions {
             let machine = SimMachine::new(config.clone())?;
             let pages = machine.totals().managed.0;
             let step = self.step.unwrap_or(Duration::from_secs(10));
-            let scale = LoadScale { pages, step, duration: self.duration, seed: self.seed };
+            let duration = self.duration.unwrap_or(Duration::from_hours(24));
+            let scale = LoadScale { pages, step, duration, seed: self.seed };
             return Ok(LoadInput {
                 config,
                 machine,
@@ -78,8 +79,17 @@ impl LoadOptions {
             });
         }
         if let Some(dir) = self.recording() {
+            let stated = [
+                ("--memory", self.machine.memory.is_some()),
+                ("--slice", self.machine.slice.is_some()),
+                ("--step", self.step.is_some()),
+                ("--for", self.duration.is_some()),
+                ("--machine", self.name.is_some()),
+                ("--sparse", self.sparse),
+            ];
+            common::refuse_stated(&stated, "a recording has its own machine and times")?;
             let load = recorded(dir)?;
-            let config = SimConfig { seed: self.seed, ..load.config.clone() };
+            let config = self.machine.placed(load.config.clone(), self.seed);
             let machine = load.machine(config.clone())?;
             return Ok(LoadInput {
                 config,

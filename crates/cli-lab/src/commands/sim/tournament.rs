@@ -103,12 +103,12 @@ pub(super) struct TournamentArgs {
     machine: common::MachineOptions,
     #[command(flatten)]
     energy: common::EnergyOptions,
-    /// Between two steps of generated loads
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
-    step: Duration,
-    /// How long generated loads last
-    #[arg(long = "for", value_name = "TIME", default_value = "24h", value_parser = parse_duration)]
-    duration: Duration,
+    /// Between two steps of generated loads [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    step: Option<Duration>,
+    /// How long generated loads last [default: 24h]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    duration: Option<Duration>,
     /// Inputs at a time [default: one per CPU]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -206,7 +206,7 @@ fn usage(args: &TournamentArgs, path: &Path) -> Result<Vec<TournamentInput>> {
 
 fn contestants(args: &TournamentArgs) -> Result<Vec<PolicyCandidate>> {
     let tried = |kind| {
-        if args.sweep { sweep(kind, args.machine.slice) } else { PolicyCandidate::defaults(kind) }
+        if args.sweep { sweep(kind, args.machine.slice()) } else { PolicyCandidate::defaults(kind) }
     };
     if args.policies.is_empty() {
         return Ok(PolicyKind::ALL.map(tried).to_vec());
@@ -247,6 +247,15 @@ pub(super) fn run(
             return Err(UsageError(message).into());
         }
     }
+    if inputs.iter().all(|input| matches!(input, TournamentInput::Recorded { .. })) {
+        let stated = [("--memory", args.machine.memory.is_some())];
+        common::refuse_stated(&stated, "recordings have their own")?;
+    }
+    let generated = inputs.iter().any(|input| matches!(input, TournamentInput::Generated { .. }));
+    let stated = [("--step", args.step.is_some()), ("--for", args.duration.is_some())];
+    if !generated {
+        common::refuse_stated(&stated, "it is for generated loads, and there are none")?;
+    }
     if !clock_is_real
         && inputs.iter().any(|input| !matches!(input, TournamentInput::Recorded { .. }))
     {
@@ -261,8 +270,8 @@ pub(super) fn run(
     }
     let options = TournamentOptions {
         config,
-        step: args.step,
-        duration: args.duration,
+        step: args.step.unwrap_or(Duration::from_secs(30)),
+        duration: args.duration.unwrap_or(Duration::from_hours(24)),
         inputs,
         contestants: contestants(args)?,
         economics,
@@ -289,8 +298,8 @@ pub(super) fn run(
     }
     let body = TournamentDocument {
         machine: &options.config,
-        step: args.step,
-        duration: args.duration,
+        step: options.step,
+        duration: options.duration,
         sweep: args.sweep,
         report: &report,
         elapsed_us: started.elapsed().as_micros() as u64,
