@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ramslice_policy::{AnyPolicy, PolicyConfig, PolicyKind, SliceEconomics};
+use ramslice_policy::{AnyPolicy, PolicyConfig, PolicyEvent, PolicyKind, SliceEconomics};
 use ramslice_sim::load::{LoadGenerator, LoadPattern, LoadScale};
 use ramslice_sim::{
     ClairvoyantSchedule, EnergyRates, MemoryChange, OwnerClass, OwnerId, PlacementRule, RunDecider,
@@ -111,6 +111,29 @@ fn cache_that_left_a_trace_wakes_memory_and_other_cache_that_is_read_recycles() 
         assert_eq!(stats.reclaimed_pages > 0, recycles, "{cache:?}: {stats:?}");
         backend.with(|machine| machine.check_books()).unwrap();
     }
+}
+
+#[test]
+fn cache_that_is_reclaimed_while_slices_are_off_leaves_a_trace() {
+    let backend = SimBackend::new(small()).unwrap();
+    let managed = backend.info().unwrap().managed_pages.0;
+    backend.apply(level(1, OwnerClass::File, 0, managed / 4));
+    backend.request(&Request::new(RequestOp::OfflineFree)).unwrap();
+    assert!(offline(&backend) > 0);
+    let room = backend.info().unwrap().free_pages.0;
+    // It is read for the first time, and recycles the other.
+    backend.apply(level(2, OwnerClass::File, 0, room + managed / 8));
+    assert!(backend.with(|machine| machine.stats()).reclaimed_pages > managed / 16);
+    backend.with(SimMachine::take_events);
+    backend.apply(MemoryChange::Read { owner: OwnerId(1), pages: managed / 4 });
+    let refaults = backend.with(|machine| machine.stats()).packing_refault_pages;
+    let events = backend.with(SimMachine::take_events);
+    let returned = events.iter().find_map(|event| match event {
+        PolicyEvent::LookedUp { returned, .. } => Some(returned.0),
+        _ => None,
+    });
+    assert!(refaults > 0 && returned == Some(refaults), "{refaults} {events:?}");
+    backend.with(|machine| machine.check_books()).unwrap();
 }
 
 #[test]

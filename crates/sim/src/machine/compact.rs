@@ -10,6 +10,7 @@ use ramslice_types::{
     SliceState,
 };
 
+use super::owners::DropCause;
 use super::{OwnerClass, SimMachine, SliceCell};
 
 /// A slice that failed is left alone for this long, twice as long each time, up to the most.
@@ -479,7 +480,7 @@ impl SimMachine {
             self.drop_idle(slot, pages.into());
             self.owners[slot].dropped_by_use += u64::from(pages);
         }
-        self.drop_clean(at, slot, pages, true);
+        self.drop_clean(at, slot, pages, DropCause::Request);
     }
 
     /// Clean cache of a slice that a request would drop, there or at a destination.

@@ -103,16 +103,37 @@ pub(super) struct MemoryOwner {
     pub(super) dirty: Vec<u32>,
     pub(super) total: u64,
     pub(super) total_dirty: u64,
-    /// Cache that was dropped and is still in the file: for packing, and for want of memory.
+    /// Cache that was dropped and is still in the file: by requests; for want of memory while
+    /// slices were off, which is for packing, too; and while none was.
     pub(super) dropped_packing: u64,
+    pub(super) dropped_reclaimed: u64,
     pub(super) dropped_pressure: u64,
-    /// Of that for packing, what was chosen by its use: it counts as used when it comes back.
+    /// Of that by requests, what was chosen by its use: like what was reclaimed, it left a trace,
+    /// and counts as used when it comes back.
     pub(super) dropped_by_use: u64,
     /// How its cache was used.
     pub(super) usage: CacheUsage,
     /// Pages of cache that requests moved since time passed last: active ones, and any. They age
     /// when it passes, because what was not moved does not.
     pub(super) moved: [u64; 2],
+}
+
+/// What cache was dropped for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DropCause {
+    /// A request wanted its place.
+    Request,
+    /// Memory was short while slices were off.
+    Packing,
+    /// Memory was short though all was on.
+    Pressure,
+}
+
+impl MemoryOwner {
+    /// Cache that was dropped and is still in the file.
+    fn dropped(&self) -> u64 {
+        self.dropped_packing + self.dropped_reclaimed + self.dropped_pressure
+    }
 }
 
 /// Linux writes dirty pages after 30 s (`dirty_expire_centisecs`).
@@ -136,6 +157,7 @@ impl SimMachine {
             total: 0,
             total_dirty: 0,
             dropped_packing: 0,
+            dropped_reclaimed: 0,
             dropped_pressure: 0,
             dropped_by_use: 0,
             usage: CacheUsage::new(),
@@ -185,8 +207,7 @@ impl SimMachine {
         }
         let slot = self.slot(id, class, maps);
         let owner = &self.owners[slot];
-        let dropped = owner.dropped_packing + owner.dropped_pressure;
-        let has = owner.total + dropped;
+        let has = owner.total + owner.dropped();
         if pages >= has {
             if class == OwnerClass::File {
                 self.lookups.read_first(pages - has);
@@ -197,12 +218,15 @@ impl SimMachine {
         // A file that shrinks loses what was dropped in proportion.
         let share = if has == 0 { 0.0 } else { (has - pages) as f64 / has as f64 };
         let owner = &mut self.owners[slot];
-        for dropped in
-            [&mut owner.dropped_packing, &mut owner.dropped_pressure, &mut owner.dropped_by_use]
-        {
+        for dropped in [
+            &mut owner.dropped_packing,
+            &mut owner.dropped_reclaimed,
+            &mut owner.dropped_pressure,
+            &mut owner.dropped_by_use,
+        ] {
             *dropped -= (*dropped as f64 * share) as u64;
         }
-        let keep = pages.saturating_sub(owner.dropped_packing + owner.dropped_pressure);
+        let keep = pages.saturating_sub(owner.dropped());
         let less = owner.total.saturating_sub(keep);
         self.shrink(slot, less);
     }
@@ -230,12 +254,13 @@ impl SimMachine {
     fn read(&mut self, id: OwnerId, pages: u64) {
         let Some(slot) = self.known(id) else { return };
         let owner = &mut self.owners[slot];
-        let (packing, pressure) = (owner.dropped_packing, owner.dropped_pressure);
-        let all = owner.total + packing + pressure;
+        let (packing, reclaimed) = (owner.dropped_packing, owner.dropped_reclaimed);
+        let (pressure, dropped) = (owner.dropped_pressure, owner.dropped());
+        let all = owner.total + dropped;
         self.counted.forget_all();
         owner.usage.touch(pages as f64 / all.max(1) as f64);
         self.lookups.all += if all > 0 { pages } else { 0 };
-        if all == 0 || packing + pressure == 0 {
+        if all == 0 || dropped == 0 {
             return;
         }
         let mut again = |dropped: u64| {
@@ -244,20 +269,24 @@ impl SimMachine {
             (whole as u64 + u64::from(self.random.chance(expected - whole))).min(dropped)
         };
         let (packing, pressure) = (again(packing), again(pressure));
-        if packing + pressure == 0 {
+        let reclaimed = if reclaimed > 0 { again(reclaimed) } else { 0 };
+        let back = packing + reclaimed + pressure;
+        if back == 0 {
             return;
         }
-        self.lookups.absent += packing + pressure;
-        self.lookups.brought += packing + pressure;
+        self.lookups.absent += back;
+        self.lookups.brought += back;
         let owner = &mut self.owners[slot];
         let by_use =
             (owner.dropped_by_use * packing).checked_div(owner.dropped_packing).unwrap_or(0);
         owner.dropped_by_use -= by_use;
         owner.dropped_packing -= packing;
+        owner.dropped_reclaimed -= reclaimed;
         owner.dropped_pressure -= pressure;
-        self.stats.refault_pages += packing + pressure;
-        self.stats.packing_refault_pages += packing;
-        self.lookups.returned += by_use + pressure;
+        self.stats.refault_pages += back;
+        self.stats.packing_refault_pages += packing + reclaimed;
+        let traced = by_use + reclaimed + pressure;
+        self.lookups.returned += traced;
         // What was dropped regardless left no trace.
         if by_use > 0 {
             match self.events.last_mut() {
@@ -268,7 +297,7 @@ impl SimMachine {
         }
         // What the kernel notices is worth waking memory; the rest looks like what is read for the
         // first time.
-        self.grow(slot, by_use + pressure, CacheOrigin::Back);
+        self.grow(slot, traced, CacheOrigin::Back);
         self.grow(slot, packing - by_use, CacheOrigin::Read);
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ramslice_policy::{PolicyEvent, WakeCause};
 use ramslice_types::{Pages, SliceState};
 
+use super::owners::DropCause;
 use super::{OwnerClass, SimMachine, SimZone, SliceCell};
 use crate::config::PlacementRule;
 
@@ -264,6 +265,7 @@ impl SimMachine {
         let mut dropped = 0;
         // While slices are off, it is for their sake that memory is short.
         let packing = !self.offline.is_empty();
+        let cause = if packing { DropCause::Packing } else { DropCause::Pressure };
         for slot in 0..self.owners.len() {
             while dropped < pages && self.owners[slot].class == OwnerClass::File {
                 let owner = &self.owners[slot];
@@ -281,7 +283,7 @@ impl SimMachine {
                 let here = u64::from(self.clean_here(slot, at));
                 let step = here.min(self.config.run_pages()).min(pages - dropped).min(clean);
                 self.drop_idle(slot, step);
-                self.drop_clean(at, slot, step as u32, packing);
+                self.drop_clean(at, slot, step as u32, cause);
                 self.stats.reclaimed_pages += step;
                 dropped += step;
             }
@@ -309,11 +311,14 @@ impl SimMachine {
     }
 
     /// Drops clean cache; the owner remembers that it was there.
-    pub(super) fn drop_clean(&mut self, at: usize, slot: usize, pages: u32, packing: bool) {
+    pub(super) fn drop_clean(&mut self, at: usize, slot: usize, pages: u32, cause: DropCause) {
         self.give(at, slot, pages);
         let owner = &mut self.owners[slot];
-        let dropped =
-            if packing { &mut owner.dropped_packing } else { &mut owner.dropped_pressure };
+        let dropped = match cause {
+            DropCause::Request => &mut owner.dropped_packing,
+            DropCause::Packing => &mut owner.dropped_reclaimed,
+            DropCause::Pressure => &mut owner.dropped_pressure,
+        };
         *dropped += u64::from(pages);
     }
 
