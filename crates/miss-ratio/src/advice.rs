@@ -12,8 +12,13 @@ use crate::window_curve::{ObservedWindow, PageKinds, WindowCurve};
 pub const WINDOWS_WANTED: usize = 6;
 /// Fewer misses do not say what one costs.
 const MISSES_WANTED: f64 = 100.0;
-/// Sizes that are looked at; with more, steps grow.
+/// Sizes that are looked at up to the memory that there was; with more, steps grow.
 const MOST_SIZES: f64 = 256.0;
+/// The share of what is added to that memory by which the step grows: distances are known by powers
+/// of two.
+const GROWTH: f64 = 0.125;
+/// What a multiple may be off by, as a share of the step.
+const NOISE: f64 = 1e-6;
 /// More than a recording of that many times the length is not worth asking for.
 const MOST_TIMES_LONGER: f64 = 100.0;
 
@@ -24,7 +29,7 @@ pub struct AdviceSettings {
     pub slowdown: f64,
     /// What a miss costs where the recording does not say.
     pub given_cost: Option<Duration>,
-    /// Sizes are multiples of this many pages; above 0.
+    /// Sizes are multiples of this many pages, beside the memory that there was; above 0.
     pub step_pages: f64,
 }
 
@@ -98,7 +103,7 @@ pub struct SizeOutlook {
 pub struct LeastMemory {
     /// With a probability of 97.5 %: the upper end of the interval keeps it.
     pub pages: f64,
-    /// The curve begins here: less might do, too.
+    /// The curve begins less than a step below: less might do, too.
     pub at_most: bool,
     /// By the figure alone, without its interval.
     pub likely_pages: f64,
@@ -160,7 +165,8 @@ impl MemoryAdvice {
         let curves: Vec<_> = windows.iter().map(WindowCurve::new).collect();
         let begin = curves.iter().map(WindowCurve::begin).fold(0.0, f64::max);
         let end = curves.iter().map(WindowCurve::end).fold(0.0, f64::max);
-        let sizes = sizes(begin, end, settings.step_pages);
+        let present = windows.iter().map(|window| window.memory_pages).fold(0.0, f64::max);
+        let sizes = sizes(begin, present, end, settings.step_pages);
         if sizes.len() < 2 {
             return Err(AdviceError::NothingSeen);
         }
@@ -177,7 +183,7 @@ impl MemoryAdvice {
             draws(windows.len()).into_iter().map(|draw| set.base(draw, most)).collect();
         let outlooks: Vec<_> =
             sizes.iter().map(|&pages| set.outlook(pages, &middle, &draws)).collect();
-        let least = set.cost.and_then(|_| least(&outlooks, settings, set.seconds()));
+        let least = set.cost.and_then(|_| least(&outlooks, begin, settings, set.seconds()));
         Ok(Self {
             miss_cost: set.cost.map(|source| set.miss_cost(source, &middle, &draws)),
             least,
@@ -195,15 +201,28 @@ impl MemoryAdvice {
     }
 }
 
-/// Multiples of the step from `begin` to `end`, and `end`.
-fn sizes(begin: f64, end: f64, step: f64) -> Vec<f64> {
-    let step = step * ((end - begin) / step / MOST_SIZES).ceil().max(1.0);
-    // Means of whole numbers may be off by a little.
-    let (first, last) = ((begin / step - 1e-6).ceil() as u64, (end / step + 1e-6).floor() as u64);
-    let mut found: Vec<f64> = (first..=last).map(|number| number as f64 * step).collect();
-    if found.last().is_none_or(|last| *last < end - 0.5) {
-        found.push(end);
+/// Multiples of the step from `begin` on, `present`, and `end`.
+///
+/// Above `present`, the step grows with what is added: `end` may be far off, because a single page
+/// that comes back after days has a distance of many times the memory.
+fn sizes(begin: f64, present: f64, end: f64, step: f64) -> Vec<f64> {
+    let above = |pages: f64, step: f64| (pages / step - NOISE).ceil() * step;
+    let fine = step * ((present - begin) / step / MOST_SIZES).ceil().max(1.0);
+    let mut found = Vec::new();
+    let mut next = above(begin, step);
+    while next < present {
+        found.push(next);
+        next = above(next + step, fine);
     }
+    found.push(present);
+    next = above(present + step * NOISE, step);
+    while next < end {
+        found.push(next);
+        next += step * ((next - present) * GROWTH / step).ceil().max(1.0);
+    }
+    found.push(end);
+    // Means of whole numbers may be off by a little.
+    found.dedup_by(|more, less| *more - *less < 0.5);
     found
 }
 
@@ -312,7 +331,12 @@ impl CurveSet<'_> {
 }
 
 /// The least size from which on the limit is kept.
-fn least(sizes: &[SizeOutlook], settings: &AdviceSettings, seconds: f64) -> Option<LeastMemory> {
+fn least(
+    sizes: &[SizeOutlook],
+    begin: f64,
+    settings: &AdviceSettings,
+    seconds: f64,
+) -> Option<LeastMemory> {
     let keeps = |of: &dyn Fn(&Estimate) -> f64| {
         let above = |size: &SizeOutlook| {
             size.slowdown.as_ref().is_none_or(|slowdown| of(slowdown) > settings.slowdown)
@@ -329,7 +353,7 @@ fn least(sizes: &[SizeOutlook], settings: &AdviceSettings, seconds: f64) -> Opti
     });
     Some(LeastMemory {
         pages: at.pages,
-        at_most: certain == 0,
+        at_most: at.pages < begin + settings.step_pages * (1.0 - NOISE),
         likely_pages: likely.pages,
         record_seconds,
     })

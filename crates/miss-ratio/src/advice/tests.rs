@@ -95,6 +95,41 @@ fn work_that_is_larger_than_memory_is_told_how_much_more_it_needs() {
 }
 
 #[test]
+fn a_page_that_comes_back_after_days_leaves_the_sizes_up_to_the_memory_fine() {
+    let mut windows: Vec<_> = (0..12).map(|_| looping(4000.0)).collect();
+    windows[3].refaults.file.add(28, 1.0);
+    let advice = MemoryAdvice::new(&windows, &SETTINGS).unwrap();
+    let least = advice.least.unwrap();
+    assert!((5000.0..5500.0).contains(&least.pages) && !least.at_most, "{least:?}");
+    let sizes: Vec<f64> = advice.sizes.iter().map(|size| size.pages).collect();
+    assert!(sizes.contains(&10_000.0) && sizes.contains(&5000.0), "{sizes:?}");
+    assert!((sizes.last().unwrap() - (10_000.0 + 2f64.powi(29))).abs() < 1e-9, "{sizes:?}");
+    assert!(sizes.len() < 300, "{}", sizes.len());
+}
+
+#[test]
+fn sizes_are_multiples_of_the_step_and_the_memory_that_there_was() {
+    assert_eq!(sizes(250.0, 530.0, 530.0, 100.0), [300.0, 400.0, 500.0, 530.0]);
+    assert_eq!(sizes(500.0 + 1e-9, 600.0, 1000.0, 200.0), [600.0, 800.0, 1000.0]);
+    assert_eq!(sizes(530.0, 530.0, 530.0, 100.0), [530.0]);
+    // The first one is the least, however coarse those above are.
+    let coarse = sizes(150.0, 1e6, 1e6, 100.0);
+    assert!((coarse[0] - 200.0).abs() < 1e-9, "{coarse:?}");
+    assert!(coarse.len() < 300 && coarse.is_sorted(), "{coarse:?}");
+}
+
+#[test]
+fn less_might_do_only_where_the_curve_begins_less_than_a_step_below() {
+    // Nothing but what is fixed and what is used between two scans is needed.
+    let windows: Vec<_> = (0..12).map(|_| looping(4.0)).collect();
+    let coarse = AdviceSettings { step_pages: 900.0, ..SETTINGS };
+    for settings in [SETTINGS, coarse] {
+        let least = MemoryAdvice::new(&windows, &settings).unwrap().least.unwrap();
+        assert!(least.at_most, "{least:?}");
+    }
+}
+
+#[test]
 fn without_a_cost_there_are_hit_ratios_alone_and_a_given_one_is_the_last_resort() {
     let mut windows: Vec<_> = (0..12).map(|_| looping(4000.0)).collect();
     for window in &mut windows {
