@@ -50,23 +50,29 @@ fn counters(second: i64, sampler: bool) -> Vec<(String, i64)> {
     .map(|(name, value)| (name.to_owned(), value))
     .into();
     if sampler {
-        let scans = second * SCANS_PER_SECOND;
-        let used = second * looked_up / SAMPLED;
-        let first_round = used.min(LOOP_PAGES / SAMPLED);
-        let age = LOOP_SECONDS * SCANS_PER_SECOND;
-        for (name, value) in [
-            ("started_us", 5),
-            ("scans", scans),
-            ("sampled_frames", MEMORY_PAGES / SAMPLED),
-            ("all_frames", MEMORY_PAGES),
-            ("file_resident", FILE_PAGES / SAMPLED),
-            ("file_arrived", second * READ_PAGES / SAMPLED),
-            ("file_active_unseen", first_round),
-        ] {
-            found.push((format!("ramslice_reuse_{name}"), value));
-        }
-        found.push((format!("ramslice_reuse_file_active_scans_{age}"), used - first_round));
+        found.extend(sampled(second, 0));
     }
+    found
+}
+
+/// The counters of a sampler that began after so many seconds.
+fn sampled(second: i64, begin: i64) -> Vec<(String, i64)> {
+    let since = second - begin;
+    let used = since * (LOOP_PAGES / LOOP_SECONDS) / SAMPLED;
+    let first_round = used.min(LOOP_PAGES / SAMPLED);
+    let age = LOOP_SECONDS * SCANS_PER_SECOND;
+    let names = [
+        ("started_us", 5 + begin),
+        ("scans", since * SCANS_PER_SECOND),
+        ("sampled_frames", MEMORY_PAGES / SAMPLED),
+        ("all_frames", MEMORY_PAGES),
+        ("file_resident", FILE_PAGES / SAMPLED),
+        ("file_arrived", since * READ_PAGES / SAMPLED),
+        ("file_active_unseen", first_round),
+    ];
+    let mut found: Vec<(String, i64)> =
+        names.map(|(name, value)| (format!("ramslice_reuse_{name}"), value)).into();
+    found.push((format!("ramslice_reuse_file_active_scans_{age}"), used - first_round));
     found
 }
 
@@ -205,6 +211,32 @@ fn two_recordings_joined_say_the_same_as_one() {
         let joined = without_names(json(&[order[0].as_path(), order[1]], &[]));
         assert_eq!(joined, whole);
     }
+}
+
+#[test]
+fn a_shorter_recording_with_a_sampler_of_its_own_counts_and_one_that_adds_nothing_is_named() {
+    let (batch, recording, home) = batch(|second| {
+        let mut found = counters(second, false);
+        match second {
+            97..=117 => found.extend(sampled(second, 97)),
+            118.. => {}
+            _ => found.extend(sampled(second, 0)),
+        }
+        found
+    });
+    let [long, short, bare] = ["long", "short", "bare"].map(|name| home.path().join(name));
+    write(&batch, &recording, &long, |sample| sample < 97);
+    write(&batch, &recording, &short, |sample| (97..118).contains(&sample));
+    write(&batch, &recording, &bare, |sample| sample >= 118);
+    let alone = json(&[&long], &[]);
+    let joined = json(&[&long, &short, &bare], &[]);
+    // Of each, but for the quarter that only watches: 72 s of 96, and 15 of 20.
+    for (found, seconds) in [(alone, 72.0), (joined.clone(), 87.0)] {
+        assert!((found["seconds"].as_f64().unwrap() - seconds).abs() < 0.1, "{found}");
+    }
+    let notes = joined["notes"].to_string();
+    assert!(notes.contains("bare adds nothing: it was recorded without --reuse"), "{notes}");
+    assert!(!notes.contains("short adds") && !notes.contains("long adds"), "{notes}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! unfit for it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -128,6 +129,8 @@ pub(super) struct RecordedCounters {
     pub(super) samples: Vec<CounterSample>,
     /// Numbers of samples that do not go on where the one before ended: the recorder was not there.
     pub(super) breaks: Vec<usize>,
+    /// The recordings, and the number of the first sample of each.
+    begins: Vec<(PathBuf, usize)>,
     pub(super) page: Bytes,
     /// The size of a slice; nothing without slices.
     pub(super) slice: Option<Bytes>,
@@ -173,18 +176,27 @@ impl RecordedCounters {
         let mut found = Self {
             samples: Vec::new(),
             breaks: Vec::new(),
+            begins: Vec::new(),
             page: geometry.as_ref().map_or(PAGE, |geometry| geometry.page_bytes),
             slice: geometry.map(|geometry| geometry.slice_bytes),
         };
-        for (begin, _, samples) in parts {
+        for (begin, dir, samples) in parts {
             if let Some(last) = found.samples.last()
                 && u64::try_from(begin - last.boottime_us).is_ok_and(|gap| gap > 2 * interval_us)
             {
                 found.breaks.push(found.samples.len());
             }
+            found.begins.push((dir, found.samples.len()));
             found.samples.extend(samples);
         }
         Ok(found)
+    }
+
+    /// The recordings in order of time, with the numbers of their samples.
+    pub(super) fn recordings(&self) -> impl Iterator<Item = (&Path, Range<usize>)> {
+        let ends = self.begins.iter().skip(1).map(|(_, begin)| *begin);
+        let ends = ends.chain([self.samples.len()]);
+        self.begins.iter().zip(ends).map(|((path, begin), end)| (path.as_path(), *begin..end))
     }
 }
 

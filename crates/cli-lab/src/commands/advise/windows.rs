@@ -1,5 +1,9 @@
 //! From counters at samples to stretches of time, as the model takes them.
 
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+
 use ramslice_miss_ratio::{
     NR_ORDERS, ObservedWindow, PageKinds, RefaultDistances, ReuseHistogram, SampledReuse,
     WINDOWS_WANTED,
@@ -20,6 +24,8 @@ const REUSE: &str = "ramslice_reuse_";
 struct SampleInterval<'a> {
     from: &'a CounterSample,
     to: &'a CounterSample,
+    /// The number of the sample at its end.
+    end: usize,
 }
 
 impl SampleInterval<'_> {
@@ -76,17 +82,16 @@ pub(super) fn observed(counters: &RecordedCounters) -> Result<ObservedTime, Unfi
     let pairs = counters.samples.windows(2).enumerate();
     let all: Vec<SampleInterval> = pairs
         .filter(|(at, _)| !counters.breaks.contains(&(at + 1)))
-        .map(|(_, pair)| SampleInterval { from: &pair[0], to: &pair[1] })
+        .map(|(at, pair)| SampleInterval { from: &pair[0], to: &pair[1], end: at + 1 })
         .filter(|interval| interval.seconds() > 0.0)
         .collect();
     let mut notes = Vec::new();
-    let longest = all.iter().filter(|interval| interval.sampler().is_some());
-    let longest = longest.map(SampleInterval::scans_after).fold(0.0, f64::max);
-    let watched = (longest * WATCHING).floor();
-    let sampled = watched >= 1.0;
+    let watching = watching_scans(&all);
+    let sampled = !watching.is_empty();
     let used: Vec<SampleInterval> = if sampled {
         let watched_by = |interval: &&SampleInterval| {
-            interval.sampler().is_some() && interval.scans_before() >= watched
+            let watching = interval.sampler().and_then(|sampler| watching.get(&sampler));
+            watching.is_some_and(|scans| interval.scans_before() >= *scans)
         };
         all.iter().filter(watched_by).copied().collect()
     } else {
@@ -113,6 +118,7 @@ pub(super) fn observed(counters: &RecordedCounters) -> Result<ObservedTime, Unfi
             seconds(&all)
         ));
     }
+    notes.extend(silent_recordings(counters, &all, &used));
     if !counters.breaks.is_empty() {
         notes.push(format!(
             "the time between recordings is left out, {} times",
@@ -125,6 +131,47 @@ pub(super) fn observed(counters: &RecordedCounters) -> Result<ObservedTime, Unfi
         window(part, sampled)
     });
     Ok(ObservedTime { windows: windows.collect(), notes })
+}
+
+/// For each sampler, the scans that only watch; those that looked too rarely for any are left out.
+fn watching_scans(all: &[SampleInterval]) -> HashMap<i64, f64> {
+    let mut scans: HashMap<i64, f64> = HashMap::new();
+    for interval in all {
+        if let Some(sampler) = interval.sampler() {
+            let most = scans.entry(sampler).or_default();
+            *most = most.max(interval.scans_after());
+        }
+    }
+    for scans in scans.values_mut() {
+        *scans = (*scans * WATCHING).floor();
+    }
+    scans.retain(|_, scans| *scans >= 1.0);
+    scans
+}
+
+/// Sentences that name the recordings of which no interval is used.
+fn silent_recordings(
+    counters: &RecordedCounters,
+    all: &[SampleInterval],
+    used: &[SampleInterval],
+) -> Vec<String> {
+    let sampled = |intervals: &[SampleInterval]| {
+        intervals.iter().any(|interval| interval.sampler().is_some())
+    };
+    let silent = |(path, samples): (&Path, Range<usize>)| {
+        let own = |interval: &&SampleInterval| samples.contains(&interval.end);
+        if used.iter().any(|interval| own(&interval)) {
+            return None;
+        }
+        let own: Vec<SampleInterval> = all.iter().filter(own).copied().collect();
+        let why = if sampled(used) && !sampled(&own) {
+            "it was recorded without --reuse"
+        } else {
+            "it is too short"
+        };
+        Some(format!("{} adds nothing: {why}", path.display()))
+    };
+    counters.recordings().filter_map(silent).collect()
 }
 
 /// One stretch.
