@@ -28,21 +28,57 @@ const INSTANCE: &str = "ramslice-record-";
 const BUFFER_KIB: u32 = 2048;
 
 /// The kernel's events of slices.
-pub(crate) struct SliceEvents(TraceInstance);
+pub(crate) struct SliceEvents {
+    instance: TraceInstance,
+    /// When the last event was.
+    last: Option<ClockReading>,
+}
 
 impl SliceEvents {
     /// Begins to trace; fails without tracefs, without permission, or on a kernel without these
     /// events.
     pub(crate) fn start(tracefs: Option<&Path>) -> Result<Self, TraceError> {
         let events = EVENTS.map(|event| format!("ramslice/{event}"));
-        Ok(Self(TraceInstance::start(tracefs, INSTANCE, BUFFER_KIB, &events)?))
+        let instance = TraceInstance::start(tracefs, INSTANCE, BUFFER_KIB, &events)?;
+        Ok(Self { instance, last: None })
     }
 
     /// What happened since the last time, oldest first.
     pub(crate) fn drain(&mut self, now: &ClockReading) -> Vec<Event> {
         let mut found = Vec::new();
-        self.0.lines(|line| found.extend(parse(line, now)));
+        self.instance.lines(|line| found.extend(parse(line, now)));
+        date_losses(&mut found, &mut self.last);
         found
+    }
+}
+
+/// Gives losses, which have no time of their own, that of the event after them, or of the last one
+/// before: what the buffer kept may be long past, and rows are in order.
+fn date_losses(events: &mut [Event], last: &mut Option<ClockReading>) {
+    let is_loss = |event: &Event| event.lost_events.is_some();
+    let date = |event: &mut Event, time: ClockReading| {
+        (event.boottime_us, event.realtime_us) = (time.boottime_us, time.realtime);
+    };
+    let time = |event: &Event| ClockReading {
+        boottime_us: event.boottime_us,
+        realtime: event.realtime_us,
+    };
+    let after = events.iter().rposition(|event| !is_loss(event)).map_or(0, |at| at + 1);
+    if let Some(event) = after.checked_sub(1).map(|at| &events[at]) {
+        *last = Some(time(event));
+    }
+    let mut next = None;
+    for event in events[..after].iter_mut().rev() {
+        if !is_loss(event) {
+            next = Some(time(event));
+        } else if let Some(next) = next {
+            date(event, next);
+        }
+    }
+    if let Some(last) = *last {
+        for event in &mut events[after..] {
+            date(event, last);
+        }
     }
 }
 
@@ -241,6 +277,28 @@ mod tests {
         let early = request("error=0 status=4 reason=signal id=-1");
         assert_eq!((early.error_errno, early.slice_id), (Some(4), None));
         assert_eq!(request("error=-16 status=0 reason=none id=-1").error_errno, Some(16));
+    }
+
+    #[test]
+    fn losses_have_the_time_of_the_event_after_them_or_of_the_last_one() {
+        let events = |lines: &[&str], last: &mut Option<ClockReading>| {
+            let mut found: Vec<Event> = lines.iter().map(|line| parsed(line)).collect();
+            date_losses(&mut found, last);
+            let times =
+                |event: &Event| (event.boottime_us, event.realtime_us.0 - event.boottime_us);
+            found.iter().map(times).collect::<Vec<_>>()
+        };
+        let early = "a-1 [000] d..2. 1.000000: ramslice_state: id=3 waking -> online";
+        let later = "a-1 [000] d..2. 2.000000: ramslice_state: id=3 online -> emptying";
+        let loss = "CPU:1 [LOST 345 EVENTS]";
+        let (mut last, since) = (None, 1_000_000_000_000);
+        // Alone there is nothing but the time at which it was read.
+        assert_eq!(events(&[loss], &mut last), [(20_000_000, since)]);
+        assert_eq!(
+            events(&[loss, loss, early, loss, later, loss], &mut last),
+            [1, 1, 1, 2, 2, 2].map(|second| (second * 1_000_000, since))
+        );
+        assert_eq!(events(&[loss], &mut last), [(2_000_000, since)]);
     }
 
     #[test]
