@@ -140,6 +140,8 @@ struct DrawBase {
     draw: WindowDraw,
     cost: f64,
     lookups: f64,
+    /// Pages that were read for no look-up.
+    unused: f64,
     best_seconds: f64,
 }
 
@@ -249,11 +251,12 @@ impl CurveSet<'_> {
     /// memory.
     fn base(&self, draw: WindowDraw, most: f64) -> DrawBase {
         let cost = if self.cost.is_some() { self.miss_seconds(&draw) } else { 0.0 };
-        let lookups =
-            self.windows.iter().zip(&draw.times).map(|(seen, times)| seen.lookups * times);
-        let lookups = lookups.sum();
+        let sum = |of: &dyn Fn(&ObservedWindow) -> f64| {
+            self.windows.iter().zip(&draw.times).map(|(seen, times)| of(seen) * times).sum()
+        };
+        let (lookups, unused) = (sum(&|seen| seen.lookups), sum(&|seen| seen.unused_pages));
         let best_seconds = self.sums(most, cost, &draw).seconds;
-        DrawBase { draw, cost, lookups, best_seconds }
+        DrawBase { draw, cost, lookups, unused, best_seconds }
     }
 
     /// Seconds that a miss costs.
@@ -290,7 +293,9 @@ impl CurveSet<'_> {
     /// second.
     fn figures(&self, pages: f64, base: &DrawBase) -> [f64; 4] {
         let here = self.sums(pages, base.cost, &base.draw);
-        let hits = 1.0 - here.misses.file / base.lookups;
+        // What other sizes add to misses was used, and is wanted again.
+        let wanted = (here.misses.file - base.unused).max(0.0);
+        let hits = 1.0 - wanted / base.lookups;
         [
             if base.lookups > 0.0 { hits.max(0.0) } else { 0.0 },
             here.misses.sum() / here.seconds,

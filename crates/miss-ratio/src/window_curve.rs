@@ -94,6 +94,8 @@ pub struct ObservedWindow {
     pub evictable_pages: PageKinds<f64>,
     /// Pages that were read from a disk or swapped in.
     pub misses: PageKinds<f64>,
+    /// Of the misses of files, pages that were read ahead and went unused: no look-up wanted them.
+    pub unused_pages: f64,
     /// Pages of page cache that were looked up.
     pub lookups: f64,
     /// Time for which some task waited for memory or for a disk; nothing if that was not recorded.

@@ -51,6 +51,18 @@ fn a_loop_needs_all_of_its_pages() {
 }
 
 #[test]
+fn pages_that_were_read_ahead_for_nothing_are_no_misses_of_look_ups() {
+    let unused = || ObservedWindow { unused_pages: 20.0, ..looping(4000.0) };
+    let windows: Vec<_> = (0..12).map(|_| unused()).collect();
+    let advice = MemoryAdvice::new(&windows, &SETTINGS).unwrap();
+    let many = advice.outlook(9000.0).unwrap();
+    // 30 of 10 000 look-ups; the disk brought 50.
+    assert!((many.hit_ratio.unwrap().value - 0.997).abs() < 1e-9, "{many:?}");
+    assert!((many.misses_per_second.value - 5.0).abs() < 1e-9, "{many:?}");
+    assert!((advice.miss_cost.unwrap().seconds.value - 0.01).abs() < 1e-9);
+}
+
+#[test]
 fn what_was_freed_half_way_was_needed_before() {
     let half = |pages: f64| (0..6).map(move |_| looping(pages));
     let windows: Vec<_> = half(4000.0).chain(half(10.0)).collect();

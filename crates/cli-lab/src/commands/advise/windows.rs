@@ -212,6 +212,7 @@ fn window(intervals: &[SampleInterval], sampled: bool) -> ObservedWindow {
         fixed_pages: mean(&fixed),
         evictable_pages: PageKinds { anon: mean(&anon), file: mean(&file) },
         misses: PageKinds { anon: risen("pswpin"), file: risen("ramslice_readahead") },
+        unused_pages: risen("ramslice_readahead_unused"),
         lookups: risen("ramslice_lookup_read") + risen("ramslice_lookup_fault"),
         // Waiting for a page that is read counts as both.
         stall_seconds: stalls.reduce(f64::max),
