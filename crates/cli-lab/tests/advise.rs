@@ -58,6 +58,24 @@ fn counters(second: i64, sampler: bool) -> Vec<(String, i64)> {
     found
 }
 
+/// The same with a scan only after each so many seconds, on the same loop.
+fn rarely_sampled(second: i64, apart: i64) -> Vec<(String, i64)> {
+    let mut found = counters(second, false);
+    let (scanned, round) = (second / apart * apart, LOOP_SECONDS.div_euclid(apart).max(1));
+    let mut reuse = sampled(scanned, 0);
+    for (name, value) in &mut reuse {
+        match name.as_str() {
+            "ramslice_reuse_scans" => *value = second / apart,
+            "ramslice_reuse_file_active_scans_100" => {
+                *name = format!("ramslice_reuse_file_active_scans_{round}");
+            }
+            _ => {}
+        }
+    }
+    found.extend(reuse);
+    found
+}
+
 /// The counters of a sampler that began after so many seconds.
 fn sampled(second: i64, begin: i64) -> Vec<(String, i64)> {
     let since = second - begin;
@@ -240,6 +258,26 @@ fn a_shorter_recording_with_a_sampler_of_its_own_counts_and_one_that_adds_nothin
     let notes = joined["notes"].to_string();
     assert!(notes.contains("bare adds nothing: it was recorded without --reuse"), "{notes}");
     assert!(!notes.contains("short adds") && !notes.contains("long adds"), "{notes}");
+}
+
+#[test]
+fn stretches_without_a_scan_are_joined_and_too_few_with_one_are_refused() {
+    let rare = |apart: i64| {
+        let (batch, recording, home) = batch(|second| rarely_sampled(second, apart));
+        let dir = home.path().join("work");
+        write(&batch, &recording, &dir, |_| true);
+        (home, dir)
+    };
+    // Shorter stretches than 10 s would have no scan.
+    let (_home, dir) = rare(10);
+    let found = json(&[&dir], &[]);
+    assert_eq!(found["stretches"], 9);
+    let least = found["sizes"][0]["memory_bytes"].as_i64().unwrap() / 4096;
+    // Below what was in use.
+    assert!(least < MEMORY_PAGES - FREE_PAGES, "{found}");
+    let (_home, dir) = rare(25);
+    let error = refused(&[&dir], &[], 1);
+    assert!(error.contains("the interval of --reuse is too long"), "{error}");
 }
 
 #[test]

@@ -43,7 +43,7 @@ impl PageKinds<f64> {
 /// time since, counts with the time since then.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SampledReuse {
-    /// Scans within the stretch.
+    /// Scans within the stretch; without any, it says nothing of less memory.
     pub scans: f64,
     /// Scans for which every page had been watched when the stretch began: longer times are not
     /// told apart.
@@ -144,8 +144,10 @@ impl WindowCurve {
     /// scan rather than an access. A reuse time of t scans is one of (t - 1, t + 1) intervals, so
     /// the misses F(T) belong to the middle between T and T + 1.
     pub fn new(window: &ObservedWindow) -> Self {
-        let more = window.reuse.as_ref().map(more_misses).unwrap_or_default();
-        let sampled = window.reuse.as_ref().map_or(0.0, |reuse| reuse.sampled_pages);
+        // Without a scan, nothing was seen of reuse.
+        let reuse = window.reuse.as_ref().filter(|reuse| reuse.scans > 0.0);
+        let more = reuse.map(more_misses).unwrap_or_default();
+        let sampled = reuse.map_or(0.0, |reuse| reuse.sampled_pages);
         Self {
             memory_pages: window.memory_pages,
             fixed_pages: window.fixed_pages,
@@ -317,6 +319,15 @@ mod tests {
             let found = curve.misses(pages).unwrap().file;
             assert!((found - misses).abs() < 1e-9, "{pages}: {found}");
         }
+    }
+
+    #[test]
+    fn a_stretch_without_a_scan_says_nothing_of_less_memory() {
+        let mut window = looping();
+        window.reuse.as_mut().unwrap().scans = 0.0;
+        let curve = WindowCurve::new(&window);
+        assert!((curve.begin() - 1700.0).abs() < 1e-9, "{}", curve.begin());
+        assert!(curve.misses(1699.0).is_none() && curve.misses(1700.0).is_some());
     }
 
     #[test]

@@ -85,6 +85,20 @@ pub(crate) enum UnfitRecording {
         /// For what.
         why: &'static str,
     },
+    /// Pages were looked at too rarely.
+    #[error(
+        "the interval of --reuse is too long: the sampled pages were looked at {scans} times in \
+         {seconds} s, and {wanted} stretches of time with a look are wanted; record with a shorter \
+         one, or for longer"
+    )]
+    RareScans {
+        /// Looks in the time that counts.
+        scans: u64,
+        /// That time.
+        seconds: u64,
+        /// Stretches that are needed.
+        wanted: usize,
+    },
 }
 
 /// Counters and sizes at one sample.

@@ -62,6 +62,10 @@ impl SampleInterval<'_> {
     fn scans_after(&self) -> f64 {
         self.to.or_zero(&format!("{REUSE}scans"))
     }
+
+    fn scans(&self) -> f64 {
+        self.scans_after() - self.scans_before()
+    }
 }
 
 /// Stretches of time, and what was left out.
@@ -126,11 +130,36 @@ pub(super) fn observed(counters: &RecordedCounters) -> Result<ObservedTime, Unfi
         ));
     }
     let number = (used.len() / LEAST_INTERVALS).min(MOST_WINDOWS);
-    let windows = (0..number).map(|at| {
-        let part = &used[at * used.len() / number..(at + 1) * used.len() / number];
-        window(part, sampled)
-    });
-    Ok(ObservedTime { windows: windows.collect(), notes })
+    let parts = stretches(&used, number, sampled);
+    if parts.len() < WINDOWS_WANTED {
+        let scans = used.iter().map(SampleInterval::scans).sum::<f64>() as u64;
+        let seconds = used.iter().map(SampleInterval::seconds).sum::<f64>().round() as u64;
+        return Err(UnfitRecording::RareScans { scans, seconds, wanted: WINDOWS_WANTED });
+    }
+    let windows = parts.into_iter().map(|part| window(part, sampled)).collect();
+    Ok(ObservedTime { windows, notes })
+}
+
+/// Up to `number` stretches of about equal length; with a sampler, each has a scan.
+fn stretches<'a>(
+    used: &'a [SampleInterval<'a>],
+    number: usize,
+    sampled: bool,
+) -> Vec<&'a [SampleInterval<'a>]> {
+    let scanned =
+        |part: &[SampleInterval]| part.iter().map(SampleInterval::scans).sum::<f64>() > 0.0;
+    let mut ends = vec![0];
+    for end in (1..=number).map(|at| at * used.len() / number) {
+        let begin = ends.last().copied().unwrap_or(0);
+        if !sampled || scanned(&used[begin..end]) {
+            ends.push(end);
+        }
+    }
+    // What is left without a scan belongs to the stretch before.
+    if let [_, .., last] = ends.as_mut_slice() {
+        *last = used.len();
+    }
+    ends.windows(2).map(|ends| &used[ends[0]..ends[1]]).collect()
 }
 
 /// For each sampler, the scans that only watch; those that looked too rarely for any are left out.
@@ -234,7 +263,7 @@ fn reuse(intervals: &[SampleInterval], swap: bool) -> SampledReuse {
     let frames = |name: &str| last.or_zero(&format!("{REUSE}{name}_frames"));
     found.rate = frames("sampled") / frames("all").max(1.0);
     for interval in intervals {
-        found.scans += interval.scans_after() - interval.scans_before();
+        found.scans += interval.scans();
         let mut kind = |kind: &str| {
             let resident = format!("{REUSE}{kind}_resident");
             found.sampled_pages +=
