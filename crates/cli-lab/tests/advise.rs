@@ -327,6 +327,9 @@ fn without_a_cost_hit_ratios_alone_are_advised_and_a_given_one_counts() {
     let found = json(&[&dir], &["--miss-cost", "50us"]);
     assert_eq!(found["miss_cost_source"], "given");
     assert!(found["least_bytes"].is_i64(), "{found}");
+    // 40 a second would have taken longer than the work did.
+    let error = refused(&[&dir], &["--miss-cost", "30ms"], 1);
+    assert!(error.contains("a miss cannot have cost 30ms"), "{error}");
 }
 
 #[test]

@@ -19,6 +19,8 @@ const MOST_SIZES: f64 = 256.0;
 const GROWTH: f64 = 0.125;
 /// What a multiple may be off by, as a share of the step.
 const NOISE: f64 = 1e-6;
+/// The share of its time that work takes at least, however few pages it waits for.
+const LEAST_TIME: f64 = 1e-3;
 /// More than a recording of that many times the length is not worth asking for.
 const MOST_TIMES_LONGER: f64 = 100.0;
 
@@ -48,6 +50,19 @@ pub enum AdviceError {
          page came back, and no memory was free"
     )]
     NothingSeen,
+    /// What a miss is said to cost cannot be.
+    #[error(
+        "a miss cannot have cost {cost:?}: in {seconds} s there were {misses}, which would have \
+         taken longer than that; give by how much one makes the work longer"
+    )]
+    CostTooHigh {
+        /// What was given.
+        cost: Duration,
+        /// A stretch of time, in whole seconds.
+        seconds: u64,
+        /// Its misses.
+        misses: u64,
+    },
 }
 
 /// A figure with the interval that holds it with a probability of 95 %.
@@ -173,12 +188,11 @@ impl MemoryAdvice {
             return Err(AdviceError::NothingSeen);
         }
         let given = settings.given_cost.map(|cost| cost.as_secs_f64());
-        let set = CurveSet {
-            windows,
-            curves,
-            cost: cost_source(windows, given.is_some()),
-            given: given.unwrap_or_default(),
-        };
+        let cost = cost_source(windows, given.is_some());
+        if let (Some(CostSource::Given), Some(given)) = (cost, settings.given_cost) {
+            check_cost(windows, given)?;
+        }
+        let set = CurveSet { windows, curves, cost, given: given.unwrap_or_default() };
         let most = sizes.last().copied().unwrap_or(end);
         let middle = set.base(WindowDraw::middle(windows.len()), most);
         let draws: Vec<_> =
@@ -242,6 +256,15 @@ fn cost_source(windows: &[ObservedWindow], given: bool) -> Option<CostSource> {
     }
 }
 
+/// Refuses a cost with which work that never waited would have taken no time at all.
+fn check_cost(windows: &[ObservedWindow], cost: Duration) -> Result<(), AdviceError> {
+    let longer = |seen: &&ObservedWindow| seen.misses.sum() * cost.as_secs_f64() >= seen.seconds;
+    windows.iter().find(longer).map_or(Ok(()), |seen| {
+        let (seconds, misses) = (seen.seconds.round() as u64, seen.misses.sum().round() as u64);
+        Err(AdviceError::CostTooHigh { cost, seconds, misses })
+    })
+}
+
 impl CurveSet<'_> {
     fn seconds(&self) -> f64 {
         self.windows.iter().map(|window| window.seconds).sum()
@@ -283,7 +306,8 @@ impl CurveSet<'_> {
             sums.misses.file += misses.file * times;
             let more = (misses.sum() - seen.misses.sum()) * cost;
             // Time in which nothing waited goes by in any case.
-            let least = seen.seconds - seen.stall_seconds.unwrap_or(seen.seconds).min(seen.seconds);
+            let stalls = seen.stall_seconds.unwrap_or(seen.seconds);
+            let least = (seen.seconds - stalls).max(seen.seconds * LEAST_TIME);
             sums.seconds += (seen.seconds + more).max(least) * times;
         }
         sums
@@ -344,7 +368,8 @@ fn least(
 ) -> Option<LeastMemory> {
     let keeps = |of: &dyn Fn(&Estimate) -> f64| {
         let above = |size: &SizeOutlook| {
-            size.slowdown.as_ref().is_none_or(|slowdown| of(slowdown) > settings.slowdown)
+            let kept = |slowdown: &Estimate| of(slowdown) <= settings.slowdown;
+            !size.slowdown.as_ref().is_some_and(kept)
         };
         sizes.iter().rposition(above).map_or(0, |last| last + 1)
     };

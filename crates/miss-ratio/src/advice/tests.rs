@@ -157,6 +157,36 @@ fn without_a_cost_there_are_hit_ratios_alone_and_a_given_one_is_the_last_resort(
 }
 
 #[test]
+fn a_cost_that_would_take_longer_than_the_work_did_is_refused() {
+    let windows: Vec<_> =
+        (0..12).map(|_| ObservedWindow { stall_seconds: None, ..looping(4000.0) }).collect();
+    let given = |cost| AdviceSettings { given_cost: Some(cost), ..SETTINGS };
+    // 50 misses in ten seconds.
+    let error = MemoryAdvice::new(&windows, &given(Duration::from_millis(200))).unwrap_err();
+    let (cost, seconds, misses) = (Duration::from_millis(200), 10, 50);
+    assert_eq!(error, AdviceError::CostTooHigh { cost, seconds, misses });
+    let fits = MemoryAdvice::new(&windows, &given(Duration::from_millis(199))).unwrap();
+    assert!(fits.sizes.iter().all(|size| size.slowdown.unwrap().high.is_finite()));
+}
+
+#[test]
+fn work_that_only_waited_has_finite_figures() {
+    let waited = || {
+        let mut window = looping(4000.0);
+        window.misses.file = 2000.0;
+        window.stall_seconds = Some(10.0);
+        window.refaults.file.add(4, 2000.0);
+        window
+    };
+    let windows: Vec<_> = (0..12).map(|_| waited()).collect();
+    let advice = MemoryAdvice::new(&windows, &SETTINGS).unwrap();
+    let present = advice.outlook(10_000.0).unwrap();
+    assert!(present.slowdown.unwrap().low > 1.0, "{present:?}");
+    assert!(advice.sizes.iter().all(|size| size.slowdown.unwrap().high.is_finite()));
+    assert!(advice.least.unwrap().pages > 10_000.0);
+}
+
+#[test]
 fn a_longer_recording_is_asked_for_if_the_figure_keeps_the_limit_and_its_interval_does_not() {
     // A loop that is run in some stretches only, and would cost about 4 % there on average.
     let windows: Vec<_> = (0..12)
