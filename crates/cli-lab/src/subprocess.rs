@@ -46,16 +46,24 @@ impl Subprocess {
         let wanted = ending.iter().chain(&PASSED).chain(&[SIGCHLD]);
         let mut caught = SignalsInfo::<WithOrigin>::new(wanted).context("handling signals")?;
         std::thread::spawn(move || caught.forever().try_for_each(|origin| send.send(origin)));
-        let child = match command {
-            [] => None,
-            [program, args @ ..] => Some(
-                Command::new(program)
-                    .args(args)
-                    .spawn()
-                    .map_err(|source| CommandNotStarted::new(program, source))?,
-            ),
-        };
-        Ok(Self { child, signals, ending_signals: ending })
+        let mut subprocess = Self { child: None, signals, ending_signals: ending };
+        subprocess.run(command)?;
+        Ok(subprocess)
+    }
+
+    /// Starts `command`, unless it is empty.
+    pub(crate) fn run(&mut self, command: &[String]) -> Result<()> {
+        if let [program, args @ ..] = command {
+            let started = Command::new(program).args(args).spawn();
+            self.child = Some(started.map_err(|source| CommandNotStarted::new(program, source))?);
+        }
+        Ok(())
+    }
+
+    /// Whether a signal has asked the program to end, without waiting; for use before a command
+    /// runs, which would get it.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.signals.try_iter().any(|origin| self.ending_signals.contains(&origin.signal))
     }
 
     /// Waits for a signal, for the command's end, or for `time`.

@@ -140,6 +140,23 @@ fn an_interrupt_ends_cleanly_with_a_last_part() {
 }
 
 #[test]
+fn an_interrupt_in_its_first_moments_ends_it_cleanly() {
+    let home = tempfile::tempdir().unwrap();
+    for round in 0..5 {
+        let dir = home.path().join(round.to_string());
+        let mut child = record(&dir, &[]).spawn().unwrap();
+        // Written before the first sample is taken. Without a pause: that takes a millisecond.
+        while !dir.join("recording.json").exists() {
+            assert_eq!(child.try_wait().unwrap(), None);
+        }
+        kill(&child, "-INT");
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        assert_eq!(check(&dir)["ended"]["reason"], "signal");
+    }
+}
+
+#[test]
 fn a_time_ends_it_and_its_command() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("r");

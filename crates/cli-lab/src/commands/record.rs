@@ -195,6 +195,8 @@ pub(crate) fn run(
         tracefs: KernelPaths::system().tracefs.filter(|_| saved.is_none()),
         ..KernelPaths::system()
     };
+    // From now on a signal ends the recording, not the program with what it has begun.
+    let subprocess = Subprocess::start(&[])?;
     let recorder = Recorder::start(options, &sources, backend)?;
     let progress = io::stderr().is_terminal() && !context.json() && args.command.is_empty();
     if let Some(why) = recorder.trace_failure().filter(|_| saved.is_none()) {
@@ -210,7 +212,7 @@ pub(crate) fn run(
             let over = &over;
             scope.spawn(move || watch_changes(backend, over, &send));
         }
-        let result = supervise(args, recorder, &changed, progress);
+        let result = supervise(args, recorder, subprocess, &changed, progress);
         over.store(true, Ordering::Relaxed);
         result
     })?;
@@ -247,19 +249,21 @@ fn watch_changes(backend: &dyn Backend, over: &AtomicBool, changes: &std::sync::
 fn supervise(
     args: &RecordArgs,
     mut recorder: Recorder<'_>,
+    mut subprocess: Subprocess,
     changed: &std::sync::mpsc::Receiver<()>,
     progress: bool,
 ) -> Result<(RecordingSummary, Option<u8>)> {
     let begun = Instant::now();
     // A sample of the state before, whatever the command does first.
     let mut patience = recorder.tick()?;
-    let mut subprocess = match Subprocess::start(&args.command) {
-        Ok(subprocess) => subprocess,
-        Err(error) => {
-            recorder.finish("error", None)?;
-            return Err(error);
-        }
-    };
+    // One that came meanwhile is for the program: the command has not begun.
+    if subprocess.is_interrupted() {
+        return Ok((recorder.finish("signal", None)?, None));
+    }
+    if let Err(error) = subprocess.run(&args.command) {
+        recorder.finish("error", None)?;
+        return Err(error);
+    }
     let mut first =
         (!args.command.is_empty()).then(|| format!("command began: {}", args.command.join(" ")));
     let mut shown = None;
