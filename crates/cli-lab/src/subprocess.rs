@@ -90,16 +90,22 @@ impl Subprocess {
         }
     }
 
-    /// Asks the command to end, if it still runs, and waits for it.
-    pub(crate) fn end(&mut self) -> Result<Option<u8>> {
-        let Some(child) = &mut self.child else { return Ok(None) };
+    /// Asks the command to end, if it still runs; says whether there is one to wait for.
+    pub(crate) fn ask_to_end(&mut self) -> Result<bool> {
+        let Some(child) = &mut self.child else { return Ok(false) };
         if child.try_wait().context("waiting for the command")?.is_none() {
             send(child, Signal::TERM);
         }
-        Ok(Some(status_of(child.wait().context("waiting for the command")?)))
+        Ok(true)
     }
 
-    /// Waits until the command has ended by itself, passing signals on.
+    /// Asks the command to end, if it still runs, and waits for it, passing signals on.
+    pub(crate) fn end(&mut self) -> Result<Option<u8>> {
+        self.ask_to_end()?;
+        self.wait_for_end()
+    }
+
+    /// Waits until the command has ended, passing signals on.
     pub(crate) fn wait_for_end(&mut self) -> Result<Option<u8>> {
         while self.child.is_some() {
             if let SubprocessEvent::Ended(status) = self.wait(Duration::from_hours(1))? {

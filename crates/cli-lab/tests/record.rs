@@ -166,6 +166,36 @@ fn a_time_ends_it_and_its_command() {
 }
 
 #[test]
+fn a_command_that_takes_long_to_end_after_its_time_is_recorded_and_gets_signals() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, recorded) = (home.path().join("r"), home.path().join("recorded"));
+    // Asked to end, it waits until more parts are there, for half a minute at most.
+    let script = format!(
+        "count() {{ ls {samples} | wc -l; }}
+         more() {{
+             before=$(count); rounds=0
+             while [ $(count) -le $((before + 2)) ] && [ $rounds -lt 600 ]; do
+                 sleep 0.05; rounds=$((rounds + 1))
+             done
+             [ $rounds -lt 600 ] || exit 4
+             touch {recorded}
+         }}
+         trap more TERM; trap 'exit 9' USR1
+         while :; do sleep 0.05; done",
+        samples = dir.join("samples").display(),
+        recorded = recorded.display()
+    );
+    let child = record(&dir, &["--for", "2s", "--", "sh", "-c", &script]).spawn().unwrap();
+    until("more parts", || recorded.exists());
+    kill(&child, "-USR1");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(9), "{}", text(&output));
+    let document = check(&dir);
+    assert_eq!(document["ended"]["reason"], "time");
+    assert_eq!(document["ended"]["command_status"], 9);
+}
+
+#[test]
 fn a_kill_loses_the_last_part_at_most() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("r");

@@ -266,15 +266,19 @@ fn supervise(
     }
     let mut first =
         (!args.command.is_empty()).then(|| format!("command began: {}", args.command.join(" ")));
-    let mut shown = None;
+    let (mut shown, mut reason, mut lasting) = (None, "command", args.lasting);
     let ended = loop {
-        let left = args.lasting.map(|time| time.saturating_sub(begun.elapsed()));
+        let left = lasting.map(|time| time.saturating_sub(begun.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
-            break Ok(("time", subprocess.end()?));
+            if !subprocess.ask_to_end()? {
+                break Ok(("time", None));
+            }
+            // A command may take long to end: it is recorded until then.
+            (reason, lasting) = ("time", None);
         }
         let time = patience.min(TICK).min(left.unwrap_or(TICK));
         match subprocess.wait(time)? {
-            SubprocessEvent::Ended(status) => break Ok(("command", Some(status))),
+            SubprocessEvent::Ended(status) => break Ok((reason, Some(status))),
             SubprocessEvent::Signal => break Ok(("signal", None)),
             SubprocessEvent::Time => {}
         }

@@ -98,10 +98,15 @@ pub(crate) fn run(
     let mut traced = TraceLookups::new(memory_devices());
     let (begun, before) = (Instant::now(), kernel_lookups());
     let mut subprocess = Subprocess::start(&args.command)?;
+    let mut lasting = args.lasting;
     let status = loop {
-        let left = args.lasting.map(|time| time.saturating_sub(begun.elapsed()));
+        let left = lasting.map(|time| time.saturating_sub(begun.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
-            break subprocess.end()?;
+            if !subprocess.ask_to_end()? {
+                break None;
+            }
+            // A command may take long to end: its events are collected until then.
+            lasting = None;
         }
         let event = subprocess.wait(TICK.min(left.unwrap_or(TICK)))?;
         trace.lines(|line| traced.take(line));
