@@ -115,6 +115,11 @@ impl Subprocess {
         Ok(None)
     }
 
+    /// Whether there is a command that has not ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.is_some() && matches!(self.end_status(), Ok(None))
+    }
+
     fn end_status(&mut self) -> Result<Option<u8>> {
         let Some(child) = &mut self.child else { return Ok(None) };
         Ok(child.try_wait().context("waiting for the command")?.map(status_of))

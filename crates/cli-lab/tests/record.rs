@@ -266,6 +266,23 @@ fn a_failing_disk_is_reported_and_the_command_goes_on() {
 }
 
 #[test]
+fn why_a_recording_broke_is_said_also_if_its_command_ends_before_the_next_sample() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("r");
+    let script =
+        format!("mv {} {}; sleep 1", dir.join("snapshots").display(), home.path().display());
+    let output = ramslice(&["record", "--every", "1h", "--part", "20ms", "--from"])
+        .arg(fixture())
+        .arg("-o")
+        .arg(&dir)
+        .args(["--", "sh", "-c", &script])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).contains("/snapshots"), "{}", text(&output));
+}
+
+#[test]
 fn statistics_need_no_slices() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("r");

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
@@ -15,7 +16,7 @@ use serde::Serialize;
 
 use crate::subprocess::{Subprocess, SubprocessEvent};
 use ramslice_cli::context::{CommandContext, write_json};
-use ramslice_cli::exit::ExitStatus;
+use ramslice_cli::exit::{CommandNotStarted, ExitStatus};
 use ramslice_cli::stderr;
 
 const HELP: &str = "\
@@ -250,80 +251,83 @@ fn supervise(
     args: &RecordArgs,
     mut recorder: Recorder<'_>,
     mut subprocess: Subprocess,
-    changed: &std::sync::mpsc::Receiver<()>,
+    changed: &Receiver<()>,
     progress: bool,
 ) -> Result<(RecordingSummary, Option<u8>)> {
+    let ended = watch(args, &mut recorder, &mut subprocess, changed, progress);
+    if progress {
+        stderr::clear();
+    }
+    match ended {
+        Ok((reason, status)) => Ok((recorder.finish(reason, status.map(i32::from))?, status)),
+        Err(error) if error.is::<CommandNotStarted>() => {
+            recorder.finish("error", None)?;
+            Err(error)
+        }
+        Err(error) => {
+            // A build is worth more than its recording: it goes on, and the failure is reported at
+            // its end.
+            if subprocess.is_running() {
+                stderr::line(format_args!(
+                    "ramslice-lab: the recording broke off, the command goes on: {error:#}"
+                ));
+            }
+            let status = subprocess.wait_for_end().unwrap_or_default();
+            let written = recorder.finish("error", status.map(i32::from));
+            // The thread that writes knows why; what asked it only knows that it is gone.
+            Err(written.err().map_or(error, Into::into)).context("the recording broke off")
+        }
+    }
+}
+
+/// Says how the recording ends, and with which status of its command.
+fn watch(
+    args: &RecordArgs,
+    recorder: &mut Recorder<'_>,
+    subprocess: &mut Subprocess,
+    changed: &Receiver<()>,
+    progress: bool,
+) -> Result<(&'static str, Option<u8>)> {
     let begun = Instant::now();
     // A sample of the state before, whatever the command does first.
     let mut patience = recorder.tick()?;
     // One that came meanwhile is for the program: the command has not begun.
     if subprocess.is_interrupted() {
-        return Ok((recorder.finish("signal", None)?, None));
+        return Ok(("signal", None));
     }
-    if let Err(error) = subprocess.run(&args.command) {
-        recorder.finish("error", None)?;
-        return Err(error);
+    subprocess.run(&args.command)?;
+    if !args.command.is_empty() {
+        recorder.note(format!("command began: {}", args.command.join(" ")))?;
     }
-    let mut first =
-        (!args.command.is_empty()).then(|| format!("command began: {}", args.command.join(" ")));
     let (mut shown, mut reason, mut lasting) = (None, "command", args.lasting);
-    let ended = loop {
+    loop {
         let left = lasting.map(|time| time.saturating_sub(begun.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
             if !subprocess.ask_to_end()? {
-                break Ok(("time", None));
+                return Ok(("time", None));
             }
             // A command may take long to end: it is recorded until then.
             (reason, lasting) = ("time", None);
         }
         let time = patience.min(TICK).min(left.unwrap_or(TICK));
         match subprocess.wait(time)? {
-            SubprocessEvent::Ended(status) => break Ok((reason, Some(status))),
-            SubprocessEvent::Signal => break Ok(("signal", None)),
+            SubprocessEvent::Ended(status) => {
+                recorder.note(format!("command ended: status {status}"))?;
+                return Ok((reason, Some(status)));
+            }
+            SubprocessEvent::Signal => return Ok(("signal", None)),
             SubprocessEvent::Time => {}
         }
-        let step = (|| {
-            first.take().map_or(Ok(()), |text| recorder.note(text))?;
-            if changed.try_iter().count() > 0 {
-                recorder.changed()?;
-            }
-            recorder.tick()
-        })();
-        match step {
-            Ok(next) => patience = next,
-            Err(error) => break Err(error),
+        if changed.try_iter().count() > 0 {
+            recorder.changed()?;
         }
+        patience = recorder.tick()?;
         if progress && shown != Some(recorder.counts()) {
             shown = Some(recorder.counts());
             let (samples, events) = recorder.counts();
             stderr::rewrite(format_args!(
                 "recording: {samples} samples, {events} events; Ctrl-C ends"
             ));
-        }
-    };
-    if progress {
-        stderr::clear();
-    }
-    match ended {
-        Ok((reason, status)) => {
-            if let Some(status) = status {
-                recorder.note(format!("command ended: status {status}"))?;
-            }
-            Ok((recorder.finish(reason, status.map(i32::from))?, status))
-        }
-        Err(error) => {
-            // A build is worth more than its recording: it goes on, and the failure is reported at
-            // its end.
-            if !args.command.is_empty() {
-                stderr::line(format_args!(
-                    "ramslice-lab: the recording broke off, the command goes on: {:#}",
-                    anyhow::anyhow!("{error}")
-                ));
-            }
-            let status = subprocess.wait_for_end()?;
-            let written = recorder.finish("error", status.map(i32::from));
-            // The thread that writes knows why; what asked it only knows that it is gone.
-            Err(written.err().unwrap_or(error)).context("the recording broke off")
         }
     }
 }
