@@ -68,16 +68,24 @@ pub struct CheckFindings {
 
 impl Recording {
     /// Opens the recording in `dir`; every part must be whole and of this version.
+    ///
+    /// Of one that has not ended, parts behind the last one of samples are left out: a flush is
+    /// under way, or was cut short.
     pub fn open(dir: &Path) -> Result<Self, ReadError> {
-        Self::open_with(dir, false)
+        Self::open_with(dir, false, true)
     }
 
     /// The same, but parts that are not whole Parquet files are skipped and counted.
     pub fn open_skipping_broken(dir: &Path) -> Result<Self, ReadError> {
-        Self::open_with(dir, true)
+        Self::open_with(dir, true, true)
     }
 
-    fn open_with(dir: &Path, skip: bool) -> Result<Self, ReadError> {
+    /// With all parts, also of a flush that was cut short: for a recorder that goes on behind them.
+    pub(crate) fn open_to_continue(dir: &Path) -> Result<Self, ReadError> {
+        Self::open_with(dir, false, false)
+    }
+
+    fn open_with(dir: &Path, skip: bool, flushed: bool) -> Result<Self, ReadError> {
         let (mut parts, mut temporaries, mut broken_parts) = (BTreeMap::new(), 0, Vec::new());
         let mut info = None;
         let not_a_recording = |why: String| ReadError::NotARecording { path: dir.to_owned(), why };
@@ -85,14 +93,18 @@ impl Recording {
             let why = if dir.exists() { "it is not a directory" } else { "it does not exist" };
             return Err(not_a_recording(why.to_owned()));
         }
-        for table in RecordingTable::ALL {
+        let there = |table: &RecordingTable| dir.join(table.name()).is_dir();
+        if let Some(table) =
+            RecordingTable::ALL.iter().find(|table| !there(table) && !table.is_optional())
+        {
+            return Err(not_a_recording(format!("it has no directory `{table}`")));
+        }
+        // First of all, and samples before the others, which a flush writes before them: what
+        // comes while this looks is neither missing nor left over.
+        let end = read_end(&dir.join(part::MANIFEST))?;
+        let mut last = None;
+        for table in RecordingTable::ALL.into_iter().rev().filter(there) {
             let path = dir.join(table.name());
-            if !path.is_dir() {
-                if table.is_optional() {
-                    continue;
-                }
-                return Err(not_a_recording(format!("it has no directory `{table}`")));
-            }
             let mut numbers: BTreeMap<u32, PathBuf> = BTreeMap::new();
             for entry in fs::read_dir(&path).map_err(|source| ReadError::io(&path, source))? {
                 let entry = entry.map_err(|source| ReadError::io(&path, source))?;
@@ -102,6 +114,10 @@ impl Recording {
                 if let Some(number) = part::number(name) {
                     numbers.insert(number, entry.path());
                 }
+            }
+            if flushed && end.is_none() {
+                let last = *last.get_or_insert(numbers.keys().next_back().copied());
+                numbers.retain(|number, _| Some(*number) <= last);
             }
             let mut whole = BTreeMap::new();
             for (number, path) in numbers {
@@ -121,7 +137,6 @@ impl Recording {
         let Some(info) = info else {
             return Err(not_a_recording("it has no part".to_owned()));
         };
-        let end = read_end(&dir.join(part::MANIFEST))?;
         Ok(Self { dir: dir.to_owned(), info, end, parts, temporaries, broken_parts })
     }
 

@@ -58,7 +58,7 @@ pub(crate) fn next_numbers(
         return Err(WriteError::Exists { path });
     }
     let wrong = |source| WriteError::Append { path: path.clone(), source: Box::new(source) };
-    let recording = Recording::open(&path).map_err(wrong)?;
+    let recording = Recording::open_to_continue(&path).map_err(wrong)?;
     if recording.info().boot_id != boot_id {
         return Err(WriteError::OtherBoot { path });
     }

@@ -227,6 +227,33 @@ fn a_recording_goes_on_after_a_kill_and_is_cleaned() {
 }
 
 #[test]
+fn a_flush_under_way_leaves_no_gaps_and_what_it_wrote_is_not_overwritten() {
+    let (_home, dir) = recorded(3, true);
+    let manifest = dir.join("recording.json");
+    let mut about: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&manifest).unwrap()).unwrap();
+    about["ended"] = serde_json::Value::Null;
+    fs::write(&manifest, about.to_string()).unwrap();
+    let parts = fs::read_dir(dir.join("samples")).unwrap().map(|entry| entry.unwrap().path());
+    let last = parts.max().unwrap();
+    fs::remove_file(&last).unwrap();
+    let findings = Recording::open(&dir).unwrap().check().unwrap();
+    assert_eq!(
+        (findings.missing_parts, findings.missing_samples, findings.incomplete_samples),
+        (0, 0, 0)
+    );
+    assert_eq!(findings.last_sample, 1);
+
+    let append = RecorderOptions { append: true, ..options(&dir) };
+    let backend = backend();
+    Recorder::start(append, &sources(), Some(&backend)).unwrap().finish("signal", None).unwrap();
+    assert!(!last.exists());
+    let samples: Vec<i64> =
+        all::<Sample>(&Recording::open(&dir).unwrap()).iter().map(|row| row.sample).collect();
+    assert_eq!(samples, [0, 1, 3]);
+}
+
+#[test]
 fn a_directory_with_other_files_is_left_alone() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("thesis.tex"), "x").unwrap();
