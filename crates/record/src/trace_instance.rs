@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use tracing::{debug, warn};
@@ -117,21 +118,44 @@ impl TraceInstance {
     }
 
     /// Gives each line since the last time, oldest first.
-    pub fn lines(&mut self, mut take: impl FnMut(&str)) {
+    ///
+    /// For events that come more slowly than lines are read: otherwise it does not end before
+    /// [`stop`](Self::stop).
+    pub fn lines(&mut self, take: impl FnMut(&str)) {
+        self.lines_until(None, take);
+    }
+
+    /// The same for about this time at most; says whether more may be there.
+    pub fn lines_for(&mut self, most: Duration, take: impl FnMut(&str)) -> bool {
+        self.lines_until(Some(Instant::now() + most), take)
+    }
+
+    /// Ends tracing; what was traced until then can still be read.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn stop(&self) -> io::Result<()> {
+        fs::write(self.instance.join("tracing_on"), "0")
+    }
+
+    fn lines_until(&mut self, end: Option<Instant>, mut take: impl FnMut(&str)) -> bool {
         let mut chunk = vec![0; 64 << 10];
         loop {
             match self.pipe.read(&mut chunk) {
-                Ok(0) => break,
+                Ok(0) => return false,
                 Ok(read) => {
                     self.partial.extend_from_slice(&chunk[..read]);
                     self.take_lines(&mut take);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(error) => {
                     warn!(%error, "reading trace events failed");
-                    break;
+                    return false;
                 }
+            }
+            if end.is_some_and(|end| Instant::now() >= end) {
+                return true;
             }
         }
     }
@@ -146,7 +170,7 @@ impl TraceInstance {
 
 impl Drop for TraceInstance {
     fn drop(&mut self) {
-        let _ = fs::write(self.instance.join("tracing_on"), "0");
+        let _ = self.stop();
         // An instance whose pipe is open is busy: this handle gives way to one that keeps nothing.
         if let Ok(null) = File::open("/dev/null") {
             drop(std::mem::replace(&mut self.pipe, null));
@@ -251,5 +275,21 @@ mod tests {
         io::Write::write_all(&mut more, &line.as_bytes()[40..]).unwrap();
         trace.lines(|line| found.push(line.to_owned()));
         assert_eq!(found, [line.trim_end()]);
+    }
+
+    #[test]
+    fn a_trace_that_is_written_faster_than_it_is_read_is_left_after_its_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        fs::write(&path, "a line of the trace\n".repeat(10_000)).unwrap();
+        let pipe = File::open(&path).unwrap();
+        let mut trace =
+            TraceInstance { instance: dir.path().join("none"), pipe, partial: Vec::new() };
+        let (mut calls, mut lines) = (1, 0);
+        while trace.lines_for(Duration::ZERO, |_| lines += 1) {
+            calls += 1;
+        }
+        // 64 KiB of 200 000 bytes with each, and the end.
+        assert_eq!((lines, calls), (10_000, 5));
     }
 }

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use ramslice_backend::VmstatCounters;
 use ramslice_cli::context::{CommandContext, write_json};
 use ramslice_cli::exit::{ExitStatus, UsageError};
@@ -98,7 +98,7 @@ pub(crate) fn run(
     let mut traced = TraceLookups::new(memory_devices());
     let (begun, before) = (Instant::now(), kernel_lookups());
     let mut subprocess = Subprocess::start(&args.command)?;
-    let mut lasting = args.lasting;
+    let (mut lasting, mut more) = (args.lasting, false);
     let status = loop {
         let left = lasting.map(|time| time.saturating_sub(begun.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
@@ -108,8 +108,10 @@ pub(crate) fn run(
             // A command may take long to end: its events are collected until then.
             lasting = None;
         }
-        let event = subprocess.wait(TICK.min(left.unwrap_or(TICK)))?;
-        trace.lines(|line| traced.take(line));
+        // A busy machine may have events faster than they are read.
+        let time = if more { Duration::ZERO } else { TICK.min(left.unwrap_or(TICK)) };
+        let event = subprocess.wait(time)?;
+        more = trace.lines_for(TICK, |line| traced.take(line));
         match event {
             SubprocessEvent::Ended(status) => break Some(status),
             SubprocessEvent::Signal => break None,
@@ -120,6 +122,7 @@ pub(crate) fn run(
             break None;
         }
     };
+    trace.stop().context("ending the trace")?;
     let after = kernel_lookups();
     trace.lines(|line| traced.take(line));
     drop(trace);
