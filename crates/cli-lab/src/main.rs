@@ -7,6 +7,7 @@
 
 mod cli;
 mod commands;
+mod output_file;
 mod recordings;
 mod subprocess;
 

@@ -50,6 +50,18 @@ fn the_account_comes_before_the_command_and_the_status_is_the_commands() {
 }
 
 #[test]
+fn the_account_of_an_earlier_run_stays_if_nothing_comes_of_this_one() {
+    let home = tempfile::tempdir().unwrap();
+    let account = home.path().join("made.json");
+    fs::write(&account, "before").unwrap();
+    let nothing = ["--memory", "16M", "--free", "0", "--anon", "0", "--file", "0", "--account"];
+    let output = fragment(&nothing).arg(&account).output().unwrap();
+    assert!(!output.status.success(), "{}", text(&output));
+    assert_eq!(fs::read_to_string(&account).unwrap(), "before");
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+}
+
+#[test]
 fn it_holds_until_it_is_interrupted() {
     for signal in ["-INT", "-TERM"] {
         let mut child = fragment(&MIX).args(["--json", "--map-count", "3"]).spawn().unwrap();

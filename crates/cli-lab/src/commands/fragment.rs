@@ -1,7 +1,6 @@
 //! `ramslice-lab fragment`: fill memory with a known mix of free, anonymous and file pages, and
 //! hold it.
 
-use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use ramslice_fragment::{
 use ramslice_types::{Bytes, parse_duration};
 use serde::Serialize;
 
+use crate::output_file::OutputFile;
 use crate::subprocess::{Subprocess, SubprocessEvent};
 use ramslice_cli::context::{CommandContext, write_json};
 use ramslice_cli::exit::{ExitStatus, UsageError};
@@ -143,10 +143,11 @@ pub(crate) fn run(
         .into());
     }
     let plan = plan(args)?;
-    // Opened first: hours of work should not end at a name that cannot be written.
+    // Opened first: hours of work should not end at a name that cannot be written. What is there
+    // stays if they are interrupted.
     let account_file = match &args.account {
         Some(path) => {
-            Some(File::create(path).with_context(|| format!("creating {}", path.display()))?)
+            Some(OutputFile::create(path).with_context(|| format!("creating {}", path.display()))?)
         }
         None => None,
     };
@@ -183,6 +184,7 @@ pub(crate) fn run(
     };
     if let (Some(mut file), Some(path)) = (account_file, &args.account) {
         write_json(&mut file, "fragment", &body)
+            .and_then(|()| Ok(file.finish()?))
             .with_context(|| format!("writing {}", path.display()))?;
     }
     if context.json() {

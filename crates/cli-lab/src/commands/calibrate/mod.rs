@@ -3,7 +3,6 @@
 mod measuring_host;
 mod text;
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -22,6 +21,7 @@ use ramslice_types::{
 use serde::Serialize;
 
 use self::measuring_host::CommandHost;
+use crate::output_file::OutputFile;
 use ramslice_cli::context::{CommandContext, write_json};
 use ramslice_cli::exit::{ExitStatus, UsageError};
 use ramslice_cli::interrupt::interruptible;
@@ -203,10 +203,11 @@ fn measure(
     if !args.anyway {
         check_conditions(conditions()?)?;
     }
-    // Opened first: minutes of work should not end at a name that cannot be written.
+    // Opened first: minutes of work should not end at a name that cannot be written. What is there
+    // stays if they are interrupted.
     let file = match &args.output {
         Some(path) => {
-            Some(File::create(path).with_context(|| format!("creating {}", path.display()))?)
+            Some(OutputFile::create(path).with_context(|| format!("creating {}", path.display()))?)
         }
         None => None,
     };
@@ -243,8 +244,8 @@ fn conditions() -> Result<MachineConditions> {
 }
 
 /// One line for each sample: easy to read, to compare and to cut.
-fn save(file: File, samples: &SampleSet) -> Result<()> {
-    let mut out = BufWriter::new(file);
+fn save(mut file: OutputFile, samples: &SampleSet) -> Result<()> {
+    let mut out = BufWriter::new(&mut file);
     let head = SamplesFile {
         schema_version: SCHEMA_VERSION,
         samples: SampleSet { samples: Vec::new(), ..samples.clone() },
@@ -255,7 +256,9 @@ fn save(file: File, samples: &SampleSet) -> Result<()> {
         write!(out, "{}\n{}", if at == 0 { "" } else { "," }, serde_json::to_string(sample)?)?;
     }
     writeln!(out, "\n]}}")?;
-    Ok(out.flush()?)
+    out.flush()?;
+    drop(out);
+    Ok(file.finish()?)
 }
 
 fn load(path: &Path) -> Result<SampleSet> {
