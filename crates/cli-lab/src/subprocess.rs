@@ -1,6 +1,8 @@
 //! A command that runs while something else goes on: its signals, its end, its exit status.
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -8,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use ramslice_backend::sys::ending_signals;
 use ramslice_cli::exit::CommandNotStarted;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGQUIT, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
@@ -135,6 +138,29 @@ impl Subprocess {
         }
         true
     }
+}
+
+/// Fails if `command` names no program that can be started, before anything is done for it.
+pub(crate) fn check_program(command: &[String]) -> Result<(), CommandNotStarted> {
+    let Some(program) = command.first() else { return Ok(()) };
+    let folders: Vec<PathBuf> = if program.contains('/') {
+        vec![PathBuf::new()]
+    } else {
+        // Without a PATH the system has one of its own.
+        let Some(path) = std::env::var_os("PATH") else { return Ok(()) };
+        std::env::split_paths(&path).collect()
+    };
+    let mut why = Errno::NOENT;
+    for folder in folders {
+        match std::fs::metadata(folder.join(program)) {
+            Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => {
+                return Ok(());
+            }
+            Ok(_) => why = Errno::ACCESS,
+            Err(_) => {}
+        }
+    }
+    Err(CommandNotStarted::new(program, why.into()))
 }
 
 /// To a child that was not waited for yet: its id cannot be another's.

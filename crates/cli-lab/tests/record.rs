@@ -234,6 +234,8 @@ fn a_command_that_cannot_run_is_named() {
     assert!(text(&output).contains("cannot run `no-such-program`"), "{}", text(&output));
     let output = record(&home.path().join("b"), &["--", "/etc/passwd"]).output().unwrap();
     assert_eq!(output.status.code(), Some(126));
+    // A recording of nothing would be in the way of the next try.
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
 }
 
 #[test]

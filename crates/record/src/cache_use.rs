@@ -20,6 +20,13 @@ const SWAPBACKED: u64 = 1 << 14;
 /// Bytes for a page.
 const FLAGS: usize = 8;
 
+/// Fails as [`count`] would if pages cannot be looked at.
+pub(crate) fn probe(path: &Path) -> Result<(), WriteError> {
+    let mut page = [0; FLAGS];
+    let read = File::open(path).and_then(|file| read_up_to(&file, &mut page, 0));
+    read.map(drop).map_err(|source| WriteError::io("reading", path, source))
+}
+
 /// Pages of files in the slices that are on: those that were used once and are not active, and
 /// those that are active and were used since.
 pub(crate) fn count(

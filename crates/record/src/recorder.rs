@@ -34,6 +34,9 @@ pub const MOST_PART_AGE: Duration = Duration::from_secs(25);
 /// overflow.
 const BETWEEN: Duration = Duration::from_millis(200);
 
+/// What is known of each page, below the root.
+const KPAGEFLAGS: &str = "proc/kpageflags";
+
 /// What to record, and how.
 #[derive(Debug, Clone)]
 pub struct RecorderOptions {
@@ -141,9 +144,9 @@ impl<'a> Recorder<'a> {
     /// Without a backend there are no slices to record, nor pages, only the statistics.
     ///
     /// # Errors
-    /// Before anything is written, if there is to be a census and pages cannot be looked at, or if
-    /// reuse times are to be sampled and cannot be; if the directory is not for a recording, or
-    /// cannot be written.
+    /// Before anything is written, if there is to be a census, or the use of cache is to be
+    /// counted, and pages cannot be looked at, or if reuse times are to be sampled and cannot be;
+    /// if the directory is not for a recording, or cannot be written.
     pub fn start(
         options: RecorderOptions,
         sources: &KernelPaths,
@@ -155,10 +158,14 @@ impl<'a> Recorder<'a> {
         }
         let reuse = options.reuse.filter(|_| options.statistics);
         let reuse = reuse.map(|reuse| ReuseSampler::start(&sources.root, reuse)).transpose()?;
-        let lock = recording_dir::lock_directory(&options.dir, census.is_some())?;
+        if options.cache_use && backend.is_some() {
+            cache_use::probe(&sources.root.join(KPAGEFLAGS))?;
+        }
+        let lock = recording_dir::lock_directory(&options.dir, options.append)?;
         let mut about = RecordingInfo::of_system(&sources.root);
         let (number, next) =
             recording_dir::next_numbers(&options.dir, options.append, &about.boot_id)?;
+        recording_dir::make_tables(&options.dir, census.is_some())?;
         recording_dir::remove_temporaries(&options.dir)?;
         let trace = backend.map(|_| SliceEvents::start(sources.tracefs.as_deref())).transpose();
         let (trace, trace_failure) = match trace {
@@ -354,7 +361,7 @@ impl<'a> Recorder<'a> {
                 fill_work(&mut row, &work);
             }
             if self.options.cache_use {
-                let path = self.root.join("proc/kpageflags");
+                let path = self.root.join(KPAGEFLAGS);
                 let (once, busy) = cache_use::count(&path, &snapshot, &info)?;
                 (row.referenced_cache_pages, row.busy_cache_pages) = (Some(once), Some(busy));
             }

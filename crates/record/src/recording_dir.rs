@@ -10,8 +10,9 @@ use crate::part;
 use crate::reader::Recording;
 use crate::tables::RecordingTable;
 
-/// Makes the directory and keeps others from it.
-pub(crate) fn lock_directory(dir: &Path, census: bool) -> Result<File, WriteError> {
+/// Makes the directory and keeps others from it. A recording that is not to be continued is refused
+/// untouched.
+pub(crate) fn lock_directory(dir: &Path, append: bool) -> Result<File, WriteError> {
     let fresh = !dir.join(part::MANIFEST).exists();
     if fresh && dir.exists() {
         let mut names =
@@ -27,21 +28,28 @@ pub(crate) fn lock_directory(dir: &Path, census: bool) -> Result<File, WriteErro
             return Err(WriteError::Foreign { path: dir.to_owned() });
         }
     }
-    let tables = RecordingTable::ALL.into_iter().filter(|table| census || !table.is_optional());
-    for path in std::iter::once(dir.to_owned()).chain(tables.map(|table| dir.join(table.name()))) {
-        fs::create_dir_all(&path).map_err(|source| WriteError::io("creating", &path, source))?;
+    let path = dir.join(part::LOCK);
+    if !fresh && !append && !path.exists() {
+        return Err(WriteError::Exists { path: dir.to_owned() });
     }
-    // The names of the tables' directories, and the recording's own.
-    part::sync_dir(dir)?;
+    fs::create_dir_all(dir).map_err(|source| WriteError::io("creating", dir, source))?;
     let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
     part::sync_dir(above.unwrap_or(Path::new(".")))?;
-    let path = dir.join(part::LOCK);
     let lock = File::create(&path).map_err(|source| WriteError::io("creating", &path, source))?;
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(WriteError::InUse { path: dir.to_owned() }),
         Err(error) => Err(WriteError::io("locking", &path, error.into())),
     }
+}
+
+/// Makes the directories of the tables.
+pub(crate) fn make_tables(dir: &Path, census: bool) -> Result<(), WriteError> {
+    for table in RecordingTable::ALL.into_iter().filter(|table| census || !table.is_optional()) {
+        let path = dir.join(table.name());
+        fs::create_dir_all(&path).map_err(|source| WriteError::io("creating", &path, source))?;
+    }
+    part::sync_dir(dir)
 }
 
 /// The next part's number, and the next sample's and event's.

@@ -265,6 +265,26 @@ fn a_directory_with_other_files_is_left_alone() {
 }
 
 #[test]
+fn a_start_that_is_refused_leaves_nothing_behind() {
+    let (home, dir) = recorded(1, false);
+    let backend = backend();
+    let start = |options| Recorder::start(options, &sources(), Some(&backend)).err().unwrap();
+    for locked in [true, false] {
+        let census = RecorderOptions { census: Some(Duration::from_secs(1)), ..options(&dir) };
+        assert!(matches!(start(census), WriteError::Exists { .. }));
+        assert!(!dir.join("census").exists());
+        assert_eq!(dir.join(".lock").exists(), locked);
+        let _ = fs::remove_file(dir.join(".lock"));
+    }
+    let bare = home.path().join("bare");
+    let sources = KernelPaths { root: home.path().join("nowhere"), tracefs: None };
+    let options = RecorderOptions { cache_use: true, statistics: false, ..options(&bare) };
+    let error = Recorder::start(options, &sources, Some(&backend)).err().unwrap();
+    assert!(error.to_string().contains("kpageflags"), "{error}");
+    assert!(!bare.exists());
+}
+
+#[test]
 fn a_recording_of_another_boot_is_not_continued() {
     let (home, dir) = recorded(1, false);
     let root = home.path().join("root");

@@ -14,7 +14,7 @@ use ramslice_record::{
 use ramslice_types::{Backend, parse_duration};
 use serde::Serialize;
 
-use crate::subprocess::{Subprocess, SubprocessEvent};
+use crate::subprocess::{Subprocess, SubprocessEvent, check_program};
 use ramslice_cli::context::{CommandContext, write_json};
 use ramslice_cli::exit::{CommandNotStarted, ExitStatus};
 use ramslice_cli::stderr;
@@ -196,6 +196,7 @@ pub(crate) fn run(
         tracefs: KernelPaths::system().tracefs.filter(|_| saved.is_none()),
         ..KernelPaths::system()
     };
+    check_program(&args.command)?;
     // From now on a signal ends the recording, not the program with what it has begun.
     let subprocess = Subprocess::start(&[])?;
     let recorder = Recorder::start(options, &sources, backend)?;
