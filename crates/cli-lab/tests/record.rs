@@ -239,6 +239,19 @@ fn a_command_that_cannot_run_is_named() {
 }
 
 #[test]
+fn what_only_this_machine_has_is_not_recorded_of_another_source() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("r");
+    for option in ["--reuse=500ms", "--cache-use", "--statistics-only"] {
+        let output = record(&dir, &["--for", "20ms", option]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{option}: {}", text(&output));
+        let name = option.split('=').next().unwrap();
+        assert!(text(&output).contains(&format!("{name} looks at this machine")), "{option}");
+        assert!(!dir.exists(), "{option}");
+    }
+}
+
+#[test]
 fn a_recording_is_not_overwritten() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("r");

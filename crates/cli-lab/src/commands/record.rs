@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::subprocess::{Subprocess, SubprocessEvent, check_program};
 use ramslice_cli::context::{CommandContext, write_json};
-use ramslice_cli::exit::{CommandNotStarted, ExitStatus};
+use ramslice_cli::exit::{CommandNotStarted, ExitStatus, UsageError};
 use ramslice_cli::stderr;
 
 const HELP: &str = "\
@@ -122,6 +122,18 @@ pub(crate) struct RecordArgs {
     command: Vec<String>,
 }
 
+impl RecordArgs {
+    /// An option that only this machine can be recorded with; nothing if none was given.
+    fn of_this_machine(&self) -> Option<&'static str> {
+        let options = [
+            ("--reuse", self.reuse.is_some()),
+            ("--cache-use", self.cache_use),
+            ("--statistics-only", self.statistics_only),
+        ];
+        options.into_iter().find_map(|(option, given)| given.then_some(option))
+    }
+}
+
 fn parse_part(text: &str) -> Result<Duration, String> {
     let time = parse_duration(text).map_err(|error| error.to_string())?;
     if time > MOST_PART_AGE {
@@ -171,6 +183,14 @@ pub(crate) fn run(
     if let Some(dir) = &args.check {
         return check(dir, args.skip_broken, context, out);
     }
+    if context.source_path().is_some()
+        && let Some(option) = args.of_this_machine()
+    {
+        let message = format!(
+            "{option} looks at this machine, and --from names another source: leave one of them out"
+        );
+        return Err(UsageError(message).into());
+    }
     let backend = if args.statistics_only { None } else { Some(context.backend()?) };
     let backend = backend.as_deref();
     let dir = args.output.clone().unwrap_or_else(default_name);
@@ -185,12 +205,9 @@ pub(crate) fn run(
         source: saved
             .map_or_else(|| "running kernel".to_owned(), |path| path.display().to_string()),
         // This machine's figures beside another's slices would only mislead.
-        statistics: saved.is_none() || args.statistics_only,
-        cache_use: saved.is_none() && args.cache_use,
-        reuse: args
-            .reuse
-            .filter(|_| saved.is_none())
-            .map(|every| ReuseOptions { every, cpu_share: args.reuse_cpu }),
+        statistics: saved.is_none(),
+        cache_use: args.cache_use,
+        reuse: args.reuse.map(|every| ReuseOptions { every, cpu_share: args.reuse_cpu }),
     };
     let sources = KernelPaths {
         tracefs: KernelPaths::system().tracefs.filter(|_| saved.is_none()),
