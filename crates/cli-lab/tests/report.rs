@@ -60,6 +60,22 @@ fn a_recording_without_slices_has_its_statistics_drawn() {
 }
 
 #[test]
+fn a_page_is_not_written_over_a_run() {
+    let home = tempfile::tempdir().unwrap();
+    let run = home.path().join("latency.csv");
+    let rows = "boottime_us,latency_us\n1000000,5\n2000000,7\n";
+    fs::write(&run, rows).unwrap();
+    let link = home.path().join("link.html");
+    std::os::unix::fs::symlink(&run, &link).unwrap();
+    for output in [&run, &link] {
+        let refused = report(&[], &[&run], output);
+        assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("is one of the runs"), "{}", stderr(&refused));
+        assert_eq!(fs::read_to_string(&run).unwrap(), rows);
+    }
+}
+
+#[test]
 fn the_ledger_runs_over_a_recording() {
     let (home, dir) = recording("r", None);
     let from = |args: &[&str]| command(args).arg("--from").arg(&dir).output().unwrap();

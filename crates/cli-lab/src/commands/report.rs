@@ -1,6 +1,6 @@
 //! `ramslice-lab report`: figures of runs as one page, as CSV and as pictures.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,7 @@ use ramslice_report::read::{RunError, RunReader, names};
 use ramslice_report::{PageHeader, PngRenderer, RecordingData, ReportFigure, figures, page};
 use serde::Serialize;
 
+use crate::output_file::OutputFile;
 use crate::recordings::{clock_of, unreplayable_error};
 
 use ramslice_cli::context::{CommandContext, write_json};
@@ -186,8 +187,12 @@ pub(crate) fn run(
         }
     });
     let mut reader = RunReader::new(plan.as_ref().map(|plan| plan as _));
-    for (name, path) in names(&args.runs).map_err(with_status)? {
-        reader.read(&name, &path).map_err(with_status)?;
+    let read = names(&args.runs).map_err(with_status)?;
+    let writer = ReportWriter::new(read.iter().map(|(_, path)| path.as_path()));
+    // Before the work, not after it.
+    writer.refuse_run(&args.output)?;
+    for (name, path) in &read {
+        reader.read(name, path).map_err(with_status)?;
     }
     let (runs, about) = reader.finish();
     let title = args.title.clone().unwrap_or_else(|| {
@@ -197,9 +202,9 @@ pub(crate) fn run(
     let made_by = format!("ramslice {}", env!("CARGO_PKG_VERSION"));
     let figures = figures(&runs);
     let head = PageHeader { title, made_by, runs: about };
-    write_file(&args.output, |out| page(&head, &figures, out))?;
-    let listed =
-        figures.iter().zip(files(args, &figures)?).map(|(figure, (csv, png))| ListedFigure {
+    writer.write(&args.output, |out| page(&head, &figures, out))?;
+    let listed = figures.iter().zip(files(args, &figures, &writer)?).map(|(figure, (csv, png))| {
+        ListedFigure {
             id: &figure.id,
             title: &figure.title,
             drawn: figure.lacks().is_none(),
@@ -207,7 +212,8 @@ pub(crate) fn run(
             how_to_get_it: figure.lacks().map(|(_, how)| how),
             csv,
             png,
-        });
+        }
+    });
     let listed: Vec<_> = listed.collect();
     if context.json() {
         let emptying = runs.recorded.iter().map(|run| emptying_means(run)).collect();
@@ -230,20 +236,48 @@ pub(crate) fn run(
     Ok(ExitStatus::Ok)
 }
 
-/// Creates a file, with what `write` writes.
-fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    let written = File::create(path).and_then(|file| {
-        let mut out = BufWriter::new(file);
-        write(&mut out)?;
-        out.flush()
-    });
-    written.with_context(|| format!("writing {}", path.display()))
+/// Writes files, but over none of the runs.
+struct ReportWriter {
+    runs: Vec<PathBuf>,
+}
+
+impl ReportWriter {
+    fn new<'a>(runs: impl Iterator<Item = &'a Path>) -> Self {
+        // What is not there is no run, and an error of its own.
+        Self { runs: runs.filter_map(|path| path.canonicalize().ok()).collect() }
+    }
+
+    fn refuse_run(&self, path: &Path) -> Result<(), UsageError> {
+        if path.canonicalize().is_ok_and(|path| self.runs.contains(&path)) {
+            let path = path.display();
+            return Err(UsageError(format!("{path} is one of the runs: choose another name")));
+        }
+        Ok(())
+    }
+
+    /// A file with what `write` writes, or what was there.
+    fn write(
+        &self,
+        path: &Path,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<()> {
+        self.refuse_run(path)?;
+        let written = OutputFile::create(path).and_then(|mut file| {
+            let mut out = BufWriter::new(&mut file);
+            write(&mut out)?;
+            out.flush()?;
+            drop(out);
+            file.finish()
+        });
+        written.with_context(|| format!("writing {}", path.display()))
+    }
 }
 
 /// Writes the figures' other files; where they are.
 fn files(
     args: &ReportArgs,
     figures: &[ReportFigure],
+    writer: &ReportWriter,
 ) -> Result<Vec<(Option<PathBuf>, Option<PathBuf>)>> {
     for dir in [&args.csv, &args.png].into_iter().flatten() {
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
@@ -254,7 +288,7 @@ fn files(
         let csv = match (&args.csv, figure.data()) {
             (Some(dir), Some(data)) => {
                 let path = dir.join(format!("{}.csv", figure.id));
-                write_file(&path, |out| data.write(out))?;
+                writer.write(&path, |out| data.write(out))?;
                 Some(path)
             }
             _ => None,
@@ -263,7 +297,7 @@ fn files(
         let png = match (&args.png, picture) {
             (Some(dir), Some(bytes)) => {
                 let path = dir.join(format!("{}.png", figure.id));
-                write_file(&path, |out| out.write_all(&bytes))?;
+                writer.write(&path, |out| out.write_all(&bytes))?;
                 Some(path)
             }
             _ => None,
