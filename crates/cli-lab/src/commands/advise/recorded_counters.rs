@@ -186,12 +186,13 @@ impl RecordedCounters {
             }
         }
         let interval_us = boot.as_ref().map_or(0, |about| about.interval_us);
+        let page = boot.as_ref().map_or(PAGE, page_of);
         let geometry = boot.and_then(|about| about.geometry);
         let mut found = Self {
             samples: Vec::new(),
             breaks: Vec::new(),
             begins: Vec::new(),
-            page: geometry.as_ref().map_or(PAGE, |geometry| geometry.page_bytes),
+            page,
             slice: geometry.map(|geometry| geometry.slice_bytes),
         };
         for (begin, dir, samples) in parts {
@@ -214,9 +215,15 @@ impl RecordedCounters {
     }
 }
 
+/// The size of the recorded machine's pages.
+fn page_of(about: &RecordingInfo) -> Bytes {
+    about.geometry.as_ref().map_or(PAGE, |geometry| geometry.page_bytes)
+}
+
 /// The samples of one recording.
 fn read(recording: &Recording) -> Result<Vec<CounterSample>> {
     let path = || recording.dir().to_owned();
+    let page = page_of(recording.info());
     let findings = recording.check().map_err(unreplayable_error)?;
     if findings.missing_samples > 0 || findings.missing_parts > 0 {
         let (samples, parts) = (findings.missing_samples, findings.missing_parts);
@@ -247,7 +254,7 @@ fn read(recording: &Recording) -> Result<Vec<CounterSample>> {
             let lines = meminfo.get(&row.sample)?;
             lines.get(name).copied()
         };
-        let pages = |bytes: Option<i64>| bytes.map(|bytes| bytes / PAGE.0.cast_signed());
+        let pages = |bytes: Option<i64>| bytes.map(|bytes| bytes / page.0.max(1).cast_signed());
         let memory = row.managed_pages.map(|pages| pages - row.offline_pages.unwrap_or(0));
         let reserve: i64 = reserves.get(&row.sample).into_iter().flat_map(HashMap::values).sum();
         found.push(CounterSample {

@@ -23,8 +23,6 @@ const FAULT: &str = "mm_filemap_fault";
 const ADD: &str = "mm_filemap_add_to_page_cache";
 /// The events, all of the system `filemap`.
 pub(super) const EVENTS: [&str; 4] = [GET_PAGES, MAP_PAGES, FAULT, ADD];
-/// The binary logarithm of the size of a page.
-const PAGE_SHIFT: u32 = 12;
 
 /// A file: major and minor number of its device, and inode.
 type TracedFile = (u32, u32, u64);
@@ -70,13 +68,14 @@ pub(super) struct TraceLookups {
     lost: i64,
     /// Devices of shared memory: it is not of the page cache of files.
     memory_devices: Vec<(u32, u32)>,
+    page_bytes: u64,
 }
 
 impl TraceLookups {
-    /// Leaves out files on these devices.
-    pub(super) fn new(memory_devices: Vec<(u32, u32)>) -> Self {
+    /// Leaves out files on these devices; pages are of this size.
+    pub(super) fn new(memory_devices: Vec<(u32, u32)>, page_bytes: u64) -> Self {
         let (counted, threads) = (CacheLookups::default(), HashMap::new());
-        Self { counted, threads, lost: 0, memory_devices }
+        Self { counted, threads, lost: 0, memory_devices, page_bytes }
     }
 
     /// Takes a line of the trace.
@@ -88,7 +87,7 @@ impl TraceLookups {
         let Some(TraceLine { pid, name, payload, .. }) = TraceLine::of(line, &EVENTS) else {
             return;
         };
-        let Some(range) = pages(name, payload) else { return };
+        let Some(range) = pages(name, payload, self.page_bytes) else { return };
         if self.memory_devices.contains(&(range.file.0, range.file.1)) {
             return;
         }
@@ -175,7 +174,7 @@ impl TracedThread {
 }
 
 /// `dev=8:1 ino=1a ofs=0-4095` of a range, `ofs=4096` of a page, and with `order=` of a folio.
-fn pages(name: &str, payload: &str) -> Option<PageRange> {
+fn pages(name: &str, payload: &str, page_bytes: u64) -> Option<PageRange> {
     let text = payload.replace('=', " ");
     let mut words = text.split_whitespace();
     let (mut device, mut inode, mut offset, mut order) = (None, None, None, 0);
@@ -190,7 +189,7 @@ fn pages(name: &str, payload: &str) -> Option<PageRange> {
     }
     let (major, minor) = device?;
     let file = (major.parse().ok()?, minor.parse().ok()?, inode?);
-    let page = |bytes: &str| bytes.parse::<u64>().ok().map(|bytes| bytes >> PAGE_SHIFT);
+    let page = |bytes: &str| bytes.parse::<u64>().ok().map(|bytes| bytes / page_bytes);
     let (first, last) = match offset?.split_once('-') {
         Some((from, to)) => (page(from)?, page(to)?),
         None => {
@@ -205,8 +204,8 @@ fn pages(name: &str, payload: &str) -> Option<PageRange> {
 mod tests {
     use super::*;
 
-    fn counted(events: &[(i64, &str, &str)]) -> CacheLookups {
-        let mut lookups = TraceLookups::new(vec![(0, 1)]);
+    fn counted(events: &[(i64, &str, &str)], page_bytes: u64) -> CacheLookups {
+        let mut lookups = TraceLookups::new(vec![(0, 1)], page_bytes);
         for (pid, name, payload) in events {
             lookups.take(&format!("   cat-{pid}   [001] ..... 12.345678: {name}: {payload}"));
         }
@@ -216,7 +215,7 @@ mod tests {
     }
 
     fn sums(events: &[(i64, &str, &str)]) -> [u64; 4] {
-        let found = counted(events);
+        let found = counted(events, 4096);
         [found.read.0, found.absent_read.0, found.fault.0, found.absent_fault.0]
     }
 
@@ -281,6 +280,13 @@ mod tests {
     }
 
     #[test]
+    fn pages_are_of_the_size_of_the_machines() {
+        let read = (7, GET_PAGES, "dev=8:1 ino=1a ofs=0-131071");
+        let found = [4096, 16 << 10, 64 << 10].map(|bytes| counted(&[read], bytes).read.0);
+        assert_eq!(found, [32, 8, 2]);
+    }
+
+    #[test]
     fn shared_memory_and_what_is_no_event_count_nothing() {
         let shared = [
             (7, MAP_PAGES, "dev=0:1 ino=1a ofs=0-65535"),
@@ -288,7 +294,7 @@ mod tests {
             (7, "sched_switch", "prev=cat"),
         ];
         assert_eq!(sums(&shared), [0; 4]);
-        let mut lookups = TraceLookups::new(Vec::new());
+        let mut lookups = TraceLookups::new(Vec::new(), 4096);
         lookups.take("CPU:1 [LOST 345 EVENTS]");
         assert_eq!(lookups.finish().1, 345);
     }

@@ -16,6 +16,7 @@ use ramslice_cli::exit::{ExitStatus, UsageError};
 use ramslice_record::{KernelPaths, TraceError, TraceInstance};
 use ramslice_types::{BackendError, BackendErrorKind, CacheLookups, CacheRatios, parse_duration};
 use rustix::fs::{MemfdFlags, fstat, major, memfd_create, minor};
+use rustix::param::page_size;
 use serde::Serialize;
 
 use crate::subprocess::{Subprocess, SubprocessEvent};
@@ -95,7 +96,7 @@ pub(crate) fn run(
     let tracefs = KernelPaths::system().tracefs;
     let mut trace = TraceInstance::start(tracefs.as_deref(), INSTANCE, BUFFER_KIB, &events)
         .map_err(with_release)?;
-    let mut traced = TraceLookups::new(memory_devices());
+    let mut traced = TraceLookups::new(memory_devices(), page_size() as u64);
     let (begun, before) = (Instant::now(), kernel_lookups());
     let mut subprocess = Subprocess::start(&args.command)?;
     let (mut lasting, mut more) = (args.lasting, false);
