@@ -261,6 +261,31 @@ fn a_shorter_recording_with_a_sampler_of_its_own_counts_and_one_that_adds_nothin
 }
 
 #[test]
+fn a_stretch_is_of_one_sampler_whose_sample_may_be_another() {
+    // Of the same machine, a sampler that sees half as many frames.
+    let (batch, recording, home) = batch(|second| {
+        let mut found = counters(second, false);
+        let mut reuse = sampled(second, if second < 60 { 0 } else { 60 });
+        for (name, value) in &mut reuse {
+            let scans = ["scans", "started_us", "all_frames"];
+            if second >= 60 && !scans.iter().any(|kept| name.ends_with(&format!("reuse_{kept}"))) {
+                *value /= 2;
+            }
+        }
+        found.extend(reuse);
+        found
+    });
+    let dir = home.path().join("work");
+    write(&batch, &recording, &dir, |_| true);
+    let found = json(&[&dir], &[]);
+    // 44 and 45 intervals, of 5 each at least.
+    assert_eq!(found["stretches"], 16);
+    let least = found["least_bytes"].as_i64().unwrap() / 4096;
+    let needed = FIXED_PAGES + LOOP_PAGES;
+    assert!(least >= needed && least < needed + 4096 + 6400 + SLICE_PAGES, "{least} of {needed}");
+}
+
+#[test]
 fn stretches_without_a_scan_are_joined_and_too_few_with_one_are_refused() {
     let rare = |apart: i64| {
         let (batch, recording, home) = batch(|second| rarely_sampled(second, apart));

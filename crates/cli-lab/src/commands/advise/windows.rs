@@ -104,8 +104,12 @@ pub(super) fn observed(counters: &RecordedCounters) -> Result<ObservedTime, Unfi
         );
         all.clone()
     };
+    // A stretch is of one sampler, and has no gap: there, sampled counts begin again.
+    let runs = used.chunk_by(|one, next| one.end + 1 == next.end);
+    let runs: Vec<&[SampleInterval]> = runs.filter(|run| run.len() >= LEAST_INTERVALS).collect();
+    let fit = runs.concat();
     let wanted = WINDOWS_WANTED * LEAST_INTERVALS;
-    if used.len() < wanted {
+    if fit.len() < wanted {
         let share = if sampled || all.is_empty() { 1.0 - WATCHING } else { 1.0 };
         return Err(UnfitRecording::TooFew {
             have: counters.samples.len(),
@@ -114,26 +118,37 @@ pub(super) fn observed(counters: &RecordedCounters) -> Result<ObservedTime, Unfi
             why: "in intervals without gaps",
         });
     }
+    let seconds = |of: &[SampleInterval]| of.iter().map(SampleInterval::seconds).sum::<f64>();
     if sampled {
-        let seconds = |of: &[SampleInterval]| of.iter().map(SampleInterval::seconds).sum::<f64>();
         notes.push(format!(
             "the first {:.0} s of {:.0} s only watched pages for the time since they were used",
             seconds(&all) - seconds(&used),
             seconds(&all)
         ));
     }
-    notes.extend(silent_recordings(counters, &all, &used));
+    if fit.len() < used.len() {
+        notes.push(format!(
+            "{:.0} s are left out, in pieces of fewer than {LEAST_INTERVALS} intervals",
+            seconds(&used) - seconds(&fit)
+        ));
+    }
+    notes.extend(silent_recordings(counters, &all, &fit));
     if !counters.breaks.is_empty() {
         notes.push(format!(
             "the time between recordings is left out, {} times",
             counters.breaks.len()
         ));
     }
-    let number = (used.len() / LEAST_INTERVALS).min(MOST_WINDOWS);
-    let parts = stretches(&used, number, sampled);
-    if parts.len() < WINDOWS_WANTED {
-        let scans = used.iter().map(SampleInterval::scans).sum::<f64>() as u64;
-        let seconds = used.iter().map(SampleInterval::seconds).sum::<f64>().round() as u64;
+    let number = (fit.len() / LEAST_INTERVALS).min(MOST_WINDOWS);
+    let numbers = runs.iter().map(|run| (run.len() * number / fit.len()).max(1));
+    let parts: Vec<_> = runs
+        .iter()
+        .zip(numbers.clone())
+        .flat_map(|(run, own)| stretches(run, own, sampled))
+        .collect();
+    if parts.len() < WINDOWS_WANTED && parts.len() < numbers.sum::<usize>() {
+        let scans = fit.iter().map(SampleInterval::scans).sum::<f64>() as u64;
+        let seconds = seconds(&fit).round() as u64;
         return Err(UnfitRecording::RareScans { scans, seconds, wanted: WINDOWS_WANTED });
     }
     let windows = parts.into_iter().map(|part| window(part, sampled)).collect();
@@ -142,24 +157,24 @@ pub(super) fn observed(counters: &RecordedCounters) -> Result<ObservedTime, Unfi
 
 /// Up to `number` stretches of about equal length; with a sampler, each has a scan.
 fn stretches<'a>(
-    used: &'a [SampleInterval<'a>],
+    run: &'a [SampleInterval<'a>],
     number: usize,
     sampled: bool,
 ) -> Vec<&'a [SampleInterval<'a>]> {
     let scanned =
         |part: &[SampleInterval]| part.iter().map(SampleInterval::scans).sum::<f64>() > 0.0;
     let mut ends = vec![0];
-    for end in (1..=number).map(|at| at * used.len() / number) {
+    for end in (1..=number).map(|at| at * run.len() / number) {
         let begin = ends.last().copied().unwrap_or(0);
-        if !sampled || scanned(&used[begin..end]) {
+        if !sampled || scanned(&run[begin..end]) {
             ends.push(end);
         }
     }
     // What is left without a scan belongs to the stretch before.
     if let [_, .., last] = ends.as_mut_slice() {
-        *last = used.len();
+        *last = run.len();
     }
-    ends.windows(2).map(|ends| &used[ends[0]..ends[1]]).collect()
+    ends.windows(2).map(|ends| &run[ends[0]..ends[1]]).collect()
 }
 
 /// For each sampler, the scans that only watch; those that looked too rarely for any are left out.
