@@ -201,6 +201,9 @@ fn the_advised_memory_holds_the_loop_and_little_more() {
     for expected in ["Least memory that keeps the slowdown at 5 %", "by thesis-parc", "SLOWDOWN"] {
         assert!(printed.contains(expected), "{expected}: {printed}");
     }
+    // 0.07 times 100 is not quite 7.
+    let printed_seven = text(&[&dir], &["--slowdown", "7%"]);
+    assert!(printed_seven.contains("keeps the slowdown at 7 %,"), "{printed_seven}");
     let marks = printed.split_once("\n[watermarks]\n").unwrap().1;
     assert_eq!(marks.lines().count(), 5, "{marks}");
     let policy = format!("schema_version = 1\npolicy = \"watermarks\"\n[watermarks]\n{marks}");

@@ -130,7 +130,9 @@ fn fitted(
         let sample = FrameSample::choose(root, rate)?;
         let frames = sample.nr_sampled();
         if frames < LEAST_FRAMES {
-            return Err(ReuseError::TooShort { every, percent: cpu_share * 100.0, frames });
+            // Without what a product of two fractions adds far behind the point.
+            let percent = (cpu_share * 1e6).round() / 1e4;
+            return Err(ReuseError::TooShort { every, percent, frames });
         }
         let mut scan = ReuseScan::new(sample);
         // The first scan marks all pages, which later ones do not.

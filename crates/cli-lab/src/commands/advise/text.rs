@@ -96,7 +96,8 @@ fn table(body: &AdviseDocument, context: &CommandContext, out: &mut dyn Write) -
 
 /// What follows.
 fn verdict(body: &AdviseDocument) -> Vec<String> {
-    let limit = body.slowdown_limit * 100.0;
+    // Without what a product of two fractions adds far behind the point.
+    let limit = (body.slowdown_limit * 1e6).round() / 1e4;
     let (Some(least), Some(saved)) = (body.least_bytes, body.saved_bytes) else {
         return vec!["No size is advised without the cost of a miss.".to_owned()];
     };
