@@ -122,8 +122,9 @@ pub struct LeastMemory {
     pub at_most: bool,
     /// By the figure alone, without its interval.
     pub likely_pages: f64,
-    /// For how long to record in all until the interval should be narrow enough for `likely_pages`,
-    /// in seconds; nothing if it is, or if no recording of reasonable length would do.
+    /// How long stretches should last in all until the interval is narrow enough for
+    /// `likely_pages`, in seconds; nothing if it is, or if no recording of reasonable length would
+    /// do.
     pub record_seconds: Option<f64>,
 }
 

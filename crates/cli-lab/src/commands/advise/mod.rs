@@ -102,6 +102,8 @@ struct RecordedAdvice {
     advice: MemoryAdvice,
     /// What there was, in pages, at its most.
     memory_pages: f64,
+    /// How much longer to record to be certain, in seconds.
+    record_more: Option<f64>,
     notes: Vec<String>,
 }
 
@@ -111,7 +113,7 @@ pub(crate) fn run(
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
     let profile = args.profile.as_deref().map(energy_saving::load).transpose()?;
-    let RecordedAdvice { counters, advice, memory_pages, mut notes } =
+    let RecordedAdvice { counters, advice, memory_pages, record_more, mut notes } =
         recorded(&args.recordings, args.slowdown, args.miss_cost)?;
     let bytes = |pages: f64| Bytes(pages.round() as u64 * counters.page.0);
     let least = advice.least;
@@ -153,9 +155,7 @@ pub(crate) fn run(
         least_bytes: least.map(|least| bytes(least.pages)),
         least_is_where_the_curve_begins: least.is_some_and(|least| least.at_most),
         likely_bytes: least.map(|least| bytes(least.likely_pages)),
-        record_more_seconds: least
-            .and_then(|least| least.record_seconds)
-            .map(|seconds| (seconds - advice.seconds).max(0.0)),
+        record_more_seconds: record_more,
         saved_bytes: saved,
         saving: profile.zip(saved).and_then(|(profile, saved)| profile.saving(saved)),
         watermarks,
@@ -194,11 +194,13 @@ fn recorded(
     let settings = AdviceSettings { slowdown, given_cost, step_pages };
     let advice = MemoryAdvice::new(&time.windows, &settings)
         .with_context(|| recorded_counters::names(recordings))?;
+    let wanted = advice.least.and_then(|least| least.record_seconds);
+    let record_more = wanted.map(|seconds| time.seconds_to_add(seconds));
     let mut notes = time.notes;
     let begins = time.windows.iter().map(|window| WindowCurve::new(window).begin());
     let begin = Bytes(begins.fold(0.0, f64::max) as u64 * counters.page.0);
     notes.push(format!("of less than {begin}, nothing was seen"));
-    Ok(RecordedAdvice { counters, advice, memory_pages: memory, notes })
+    Ok(RecordedAdvice { counters, advice, memory_pages: memory, record_more, notes })
 }
 
 /// `5%`.

@@ -71,8 +71,19 @@ impl SampleInterval<'_> {
 /// Stretches of time, and what was left out.
 pub(super) struct ObservedTime {
     pub(super) windows: Vec<ObservedWindow>,
+    /// How long was recorded, with what is in no stretch.
+    pub(super) recorded_seconds: f64,
+    /// The share of the time of sampling that only watched.
+    pub(super) watching: f64,
     /// Sentences for those who read the advice.
     pub(super) notes: Vec<String>,
+}
+
+impl ObservedTime {
+    /// How much longer to record, so that stretches last so long in all.
+    pub(super) fn seconds_to_add(&self, wanted: f64) -> f64 {
+        (wanted / (1.0 - self.watching) - self.recorded_seconds).max(0.0)
+    }
 }
 
 /// Divides the time of recordings into stretches of equally many samples.
@@ -152,7 +163,8 @@ pub(super) fn observed(counters: &RecordedCounters) -> Result<ObservedTime, Unfi
         return Err(UnfitRecording::RareScans { scans, seconds, wanted: WINDOWS_WANTED });
     }
     let windows = parts.into_iter().map(|part| window(part, sampled)).collect();
-    Ok(ObservedTime { windows, notes })
+    let watching = if sampled { WATCHING } else { 0.0 };
+    Ok(ObservedTime { windows, recorded_seconds: seconds(&all), watching, notes })
 }
 
 /// Up to `number` stretches of about equal length; with a sampler, each has a scan.
@@ -313,4 +325,23 @@ fn reuse(intervals: &[SampleInterval], swap: bool) -> SampledReuse {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_added_watches_too_and_what_was_recorded_counts_in_full() {
+        let time = |watching| ObservedTime {
+            windows: Vec::new(),
+            recorded_seconds: 100.0,
+            watching,
+            notes: Vec::new(),
+        };
+        // Twice the 75 s that were in stretches.
+        assert!((time(WATCHING).seconds_to_add(150.0) - 100.0).abs() < 1e-9);
+        assert!((time(0.0).seconds_to_add(150.0) - 50.0).abs() < 1e-9);
+        assert!(time(0.0).seconds_to_add(90.0) < 1e-9);
+    }
 }
