@@ -209,13 +209,6 @@ impl MemoryAdvice {
             sizes: outlooks,
         })
     }
-
-    /// What is to be expected of the largest size that is not above `pages`; of the smallest one if
-    /// all are.
-    pub fn outlook(&self, pages: f64) -> Option<&SizeOutlook> {
-        let above = self.sizes.partition_point(|size| size.pages <= pages);
-        self.sizes.get(above.saturating_sub(1))
-    }
 }
 
 /// Multiples of the step from `begin` on, `present`, and `end`.

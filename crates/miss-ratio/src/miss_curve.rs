@@ -33,11 +33,6 @@ impl MissCurve {
         self.points.first().map(|point| point.0)
     }
 
-    /// The most memory at which it is known, in pages.
-    pub fn end(&self) -> Option<f64> {
-        self.points.last().map(|point| point.0)
-    }
-
     /// The misses with so many pages, straight between points; nothing where it is not known.
     pub fn at(&self, pages: f64) -> Option<f64> {
         let above = self.points.partition_point(|point| point.0 < pages);
@@ -63,7 +58,7 @@ mod tests {
         assert_eq!(curve.at(3.0), Some(6.0));
         assert_eq!((curve.at(5.0), curve.at(6.0)), (Some(4.0), Some(4.0)));
         assert_eq!(curve.at(6.1), None);
-        assert_eq!((curve.begin(), curve.end()), (Some(2.0), Some(6.0)));
+        assert_eq!((curve.begin(), curve.points().last()), (Some(2.0), Some(&(6.0, 4.0))));
         assert_eq!(MissCurve::default().at(0.0), None);
     }
 }

@@ -1,6 +1,8 @@
 //! Reuse times: how long ago a page was last accessed when it is accessed again, in whatever unit
 //! of time its accesses are counted.
 
+use std::iter;
+
 use crate::miss_curve::MissCurve;
 
 /// Bins of reuse times: each time of its own below 16, then eight bins for each power of two, so
@@ -79,11 +81,6 @@ impl ReuseHistogram {
         self.first
     }
 
-    /// All accesses.
-    pub fn total(&self) -> f64 {
-        self.first + self.counts.iter().sum::<f64>()
-    }
-
     /// Moves up to `most` accesses with the longest reuse times to those of pages that had not been
     /// accessed before; says how many were moved.
     pub fn forget_longest(&mut self, most: f64) -> f64 {
@@ -123,21 +120,43 @@ impl ReuseHistogram {
     /// average. The difference counts as accesses that hit in any cache, as SHARDS-adj has it. The
     /// curve ends with the longest reuse time that was seen.
     pub fn miss_ratio(&self, accesses: f64) -> MissCurve {
-        let mut points = vec![(0.0, 1.0)];
-        let (mut pages, mut before) = (0.0, (0, 1.0));
-        for knot in self.knots().into_iter().skip(1) {
-            let share = (self.longer_than(knot) / accesses).min(before.1);
-            pages += steps(before, (knot, share));
-            before = (knot, share);
-            points.push((pages, share));
-        }
-        MissCurve::new(points)
+        let share = |time: u64| match time {
+            0 => 1.0,
+            _ => (self.longer_than(time) / accesses).min(1.0),
+        };
+        let sums = eviction_sums(self.knots().into_iter().skip(1), share);
+        MissCurve::new(iter::once((0.0, 1.0)).chain(sums.map(|sum| (sum.pages, sum.longer))))
     }
+}
+
+/// What the model of average eviction time says of one time T.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct EvictionSum {
+    /// T.
+    pub(crate) time: u64,
+    /// P(0) + … + P(T - 1).
+    pub(crate) pages: f64,
+    /// P(T).
+    pub(crate) longer: f64,
+}
+
+/// The sums for these times, which ascend from 1 or more on; between two of them, P falls evenly.
+pub(crate) fn eviction_sums(
+    times: impl Iterator<Item = u64>,
+    longer: impl Fn(u64) -> f64,
+) -> impl Iterator<Item = EvictionSum> {
+    let mut last = EvictionSum { time: 0, pages: 0.0, longer: longer(0) };
+    times.map(move |time| {
+        let now = longer(time);
+        let pages = last.pages + steps((last.time, last.longer), (time, now));
+        last = EvictionSum { time, pages, longer: now };
+        last
+    })
 }
 
 /// The sum of what falls evenly from one knot to the next, over the times from the first one on
 /// and before the second one.
-pub(crate) fn steps(from: (u64, f64), to: (u64, f64)) -> f64 {
+fn steps(from: (u64, f64), to: (u64, f64)) -> f64 {
     let times = (to.0 - from.0) as f64;
     times * from.1 - (from.1 - to.1) * (times - 1.0) / 2.0
 }
@@ -178,6 +197,6 @@ mod tests {
         assert!((histogram.first() - 4.0).abs() < 1e-9);
         assert!((histogram.longer_than(1) - 4.0).abs() < 1e-9);
         assert!((histogram.forget_longest(9.0) - 4.0).abs() < 1e-9);
-        assert!((histogram.total() - 8.0).abs() < 1e-9);
+        assert!((histogram.longer_than(0) - 8.0).abs() < 1e-9);
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::miss_curve::MissCurve;
 use crate::refault_distances::RefaultDistances;
-use crate::reuse_histogram::{ReuseHistogram, steps};
+use crate::reuse_histogram::{ReuseHistogram, eviction_sums};
 
 /// Something for each kind of page that can be read again.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -17,11 +17,6 @@ pub struct PageKinds<T> {
 }
 
 impl<T> PageKinds<T> {
-    /// What `of` makes of each kind.
-    pub fn map<U>(&self, of: impl Fn(&T) -> U) -> PageKinds<U> {
-        PageKinds { anon: of(&self.anon), file: of(&self.file) }
-    }
-
     /// Both kinds.
     pub fn both(&self) -> [&T; 2] {
         [&self.anon, &self.file]
@@ -238,14 +233,12 @@ fn more_misses(reuse: &SampledReuse) -> PageKinds<MissCurve> {
     knots.push(reuse.watched_scans);
     knots.sort_unstable();
     knots.dedup();
-    let (mut pages, mut before) = (0.0, (0, per_scan(0)));
     let mut points = PageKinds::<Vec<(f64, f64)>>::default();
-    for knot in knots.into_iter().filter(|knot| (1..=reuse.watched_scans).contains(knot)) {
-        let now = (knot, per_scan(knot));
-        pages += steps(before, now);
-        before = now;
-        let size = pages + now.1 / 2.0;
-        let again = |kind: &ReuseHistogram| (kind.longer_than(knot) - kind.first()) / reuse.rate;
+    let knots = knots.into_iter().filter(|knot| (1..=reuse.watched_scans).contains(knot));
+    for sum in eviction_sums(knots, per_scan) {
+        let size = sum.pages + sum.longer / 2.0;
+        let again =
+            |kind: &ReuseHistogram| (kind.longer_than(sum.time) - kind.first()) / reuse.rate;
         points.anon.push((size, again(&accesses.anon).max(0.0)));
         points.file.push((size, again(&accesses.file).max(0.0)));
     }

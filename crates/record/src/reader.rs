@@ -30,7 +30,7 @@ pub struct Recording {
     end: Option<RecordingEnd>,
     parts: BTreeMap<RecordingTable, BTreeMap<u32, PathBuf>>,
     temporaries: u64,
-    broken_parts: Vec<PathBuf>,
+    broken_parts: u64,
 }
 
 /// What a check of a whole recording found; nothing here is an error.
@@ -86,7 +86,7 @@ impl Recording {
     }
 
     fn open_with(dir: &Path, skip: bool, flushed: bool) -> Result<Self, ReadError> {
-        let (mut parts, mut temporaries, mut broken_parts) = (BTreeMap::new(), 0, Vec::new());
+        let (mut parts, mut temporaries, mut broken_parts) = (BTreeMap::new(), 0, 0);
         let mut info = None;
         let not_a_recording = |why: String| ReadError::NotARecording { path: dir.to_owned(), why };
         if !dir.is_dir() {
@@ -126,8 +126,8 @@ impl Recording {
                         info.get_or_insert(part.info);
                         whole.insert(number, path);
                     }
-                    Err(ReadError::Broken { path, .. } | ReadError::Damaged { path }) if skip => {
-                        broken_parts.push(path);
+                    Err(ReadError::Broken { .. } | ReadError::Damaged { .. }) if skip => {
+                        broken_parts += 1;
                     }
                     Err(error) => return Err(error),
                 }
@@ -153,11 +153,6 @@ impl Recording {
     /// Where it is.
     pub fn dir(&self) -> &Path {
         &self.dir
-    }
-
-    /// Parts that were skipped because they are not whole.
-    pub fn broken_parts(&self) -> &[PathBuf] {
-        &self.broken_parts
     }
 
     /// The number that no part has yet.
@@ -240,7 +235,7 @@ impl Recording {
     pub fn check(&self) -> Result<CheckFindings, ReadError> {
         let mut found = CheckFindings {
             temporary_files: self.temporaries,
-            broken_parts: self.broken_parts.len() as u64,
+            broken_parts: self.broken_parts,
             last_sample: -1,
             last_event: -1,
             ..CheckFindings::default()

@@ -307,7 +307,6 @@ fn a_part_cut_short_is_an_error_or_a_counted_skip() {
         assert!(complaint(&dir, &part).contains("is not a whole Parquet file"));
     }
     let recording = Recording::open_skipping_broken(&dir).unwrap();
-    assert_eq!(recording.broken_parts(), [part]);
     let findings = recording.check().unwrap();
     assert_eq!((findings.broken_parts, findings.missing_parts), (1, 0));
     // The samples whose zones are gone are passed over, the others given back.
