@@ -103,7 +103,7 @@ def locked(name):
         yield
 
 
-# A folder whose lock nobody has is being made, for a moment
+# For a moment, a folder that is being made has a lock that no process holds
 BEING_MADE_S = 60
 LOCK = "in-use"
 

@@ -178,8 +178,8 @@ fn size_of_pool(backend: &dyn Backend, page: Bytes) -> Result<u64, BackendError>
     Ok(pool_of(backend, page)?.map_or(0, |pool| pool.size()))
 }
 
-/// One more page for the pool, if there is room for it. What the pool was given counts: what is lent
-/// beyond that goes when it is no longer in use.
+/// One more page for the pool, if there is room for it. What the pool was given counts: what is
+/// lent beyond that goes when it is no longer in use.
 fn add_page(backend: &dyn Backend, page: Bytes) -> Result<bool, BackendError> {
     let before = size_of_pool(backend, page)?;
     backend.resize_huge_page_pool(page, before + 1)?;

@@ -96,8 +96,8 @@ headers() {
 	echo "$there/usr/src/linux-headers-$release"
 }
 
-# One that is there already, the pinned one or the newest of that time; not one that another state of
-# this file has made, which may pin another or start it in another way.
+# One that is there already, the pinned one or the newest of that time; not one that another state
+# of this file has made, which may pin another or start it in another way.
 made_by=$(sha256sum "${BASH_SOURCE[0]}" | cut -d' ' -f1)
 there=$(find "$folder/" -maxdepth 1 -name "${prefix}debian-$1-*" | sort -V | tail -1)
 if [ -e "$there/made-by" ] && [ "$(cat "$there/made-by")" != "$made_by" ]; then there=; fi

@@ -244,7 +244,7 @@ def stream(line, console, limit):
     try:
         in_time = pass_on(sinks, deadline, kill)
     except BaseException:
-        # Nobody reads any more, or there is no room for what is said
+        # No process reads any more, or there is no room for what is said
         kill()
         raise
     process.wait()

@@ -119,13 +119,13 @@ class Gone:
         raise AssertionError("nothing was written")
 
 
-def test_a_machine_ends_when_nobody_reads_what_it_says(monkeypatch, tmp_path):
+def test_a_machine_ends_when_no_process_reads_what_it_says(monkeypatch, tmp_path):
     monkeypatch.setattr(boot.sys, "stdout", types.SimpleNamespace(buffer=Gone()))
     line = ["sh", "-c", f"echo $$ >{tmp_path}/pid; echo said; exec sleep 600"]
     with pytest.raises(BrokenPipeError), open(tmp_path / "console", "wb") as console:
         boot.stream(line, console, None)
     pid = int((tmp_path / "pid").read_text())
-    # It is a child of ours that nobody waited for
+    # It is a child of ours that was not waited for
     assert os.waitpid(pid, 0) == (pid, signal.SIGKILL)
 
 
