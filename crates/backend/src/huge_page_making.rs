@@ -138,10 +138,12 @@ pub fn make_huge_page(
         _ => Ok(false),
     };
     // Whatever failed, all wake
-    let woken = off.into_iter().fold(Ok(()), |before, id| {
+    let mut woken = Ok(());
+    for id in off {
         // The page may be of it, or demand may have woken it: then it is online
-        before.and(send(&Request::new(RequestOp::Online(id))).map(drop))
-    });
+        let result = send(&Request::new(RequestOp::Online(id))).map(drop);
+        woken = woken.and(result);
+    }
     let refused = emptied?;
     let mut made = added?;
     woken?;

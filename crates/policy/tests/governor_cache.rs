@@ -25,25 +25,25 @@ fn expecting_back(pages: f64) -> AnyPolicy {
 }
 
 /// Pages that it expects back.
-fn expected_back(policy: &AnyPolicy) -> [f64; 2] {
+fn expected_back(policy: &AnyPolicy) -> [u64; 2] {
     let saved: Value = serde_json::from_str(&policy.save().to_text()).unwrap();
     let cache = &saved["state"]["mind"]["cache"];
-    [&cache["out"], &cache["untraced"]["out"]].map(|out| out.as_f64().unwrap())
+    [&cache["out"], &cache["untraced"]["out"]].map(|out| out.as_f64().unwrap().round() as u64)
 }
 
 #[test]
 fn what_was_dropped_before_a_reboot_is_not_expected_back() {
     let mut policy = expecting_back(1e6);
     policy.forget_dropped();
-    assert_eq!(expected_back(&policy), [0.0, 0.0]);
+    assert_eq!(expected_back(&policy), [0, 0]);
 }
 
 #[test]
 fn what_was_dropped_in_simulation_only_is_not_owed_for_real() {
     let mut policy = expecting_back(1e6);
-    assert_eq!(expected_back(&policy), [1e6, 1e6]);
+    assert_eq!(expected_back(&policy), [1_000_000, 1_000_000]);
     policy.settle();
-    assert_eq!(expected_back(&policy), [0.0, 0.0]);
+    assert_eq!(expected_back(&policy), [0, 0]);
 }
 
 #[test]

@@ -200,13 +200,13 @@ impl RequestRun<'_> {
             let slice = self.machine.slice(at);
             let (free, was_empty) = (slice.counters.free, slice.is_empty());
             let taken = free + slice.composition(self.machine.frames()).movable;
-            let misses = missed.entry(key).or_default();
+            let of_zone = missed.entry(key).or_default();
             // Not tried, so that those behind it are, which are full.
-            if misses.too_free.is_some_and(|too_free| free >= too_free) {
+            if of_zone.too_free.is_some_and(|too_free| free >= too_free) {
                 continue;
             }
             let Err(reason) = self.offline(at) else {
-                misses.in_a_row = 0;
+                of_zone.in_a_row = 0;
                 if !hotplug {
                     self.result.outcome.reason = Reason::None;
                 }
@@ -225,10 +225,10 @@ impl RequestRun<'_> {
                 continue;
             }
             if reason == Reason::AwakeReserve {
-                misses.too_free = Some(misses.too_free.map_or(taken, |most| most.min(taken)));
+                of_zone.too_free = Some(of_zone.too_free.map_or(taken, |most| most.min(taken)));
             }
-            misses.in_a_row += u32::from(!was_empty);
-            if misses.in_a_row == MOST_MISSES {
+            of_zone.in_a_row += u32::from(!was_empty);
+            if of_zone.in_a_row == MOST_MISSES {
                 full.push(key);
             }
         }

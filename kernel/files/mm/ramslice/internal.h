@@ -499,7 +499,9 @@ static inline unsigned long ramslice_nr_frames(const struct page *page,
 	if (!PageHead(page))
 		return 1;
 	order = READ_ONCE(folio->_flags_1) & 0xff;
-	return order < BITS_PER_TYPE(u32) ? min(1UL << order, left) : 1;
+	if (order >= BITS_PER_TYPE(u32))
+		return 1;
+	return min(1UL << order, left);
 }
 
 /* --- pages.c --- */

@@ -278,7 +278,7 @@ pub(super) fn run(
         rates,
         jobs: common::jobs(args.jobs),
     };
-    let (started, all) = (Instant::now(), options.inputs.len());
+    let (began, all) = (Instant::now(), options.inputs.len());
     let shown = io::stderr().is_terminal() && !context.json();
     let report = interruptible(|interrupt| {
         let progress = |done: usize| {
@@ -302,7 +302,7 @@ pub(super) fn run(
         duration: options.duration,
         sweep: args.sweep,
         report: &report,
-        elapsed_us: started.elapsed().as_micros() as u64,
+        elapsed_us: began.elapsed().as_micros() as u64,
         assumptions: &all_assumptions,
     };
     if context.json() {
