@@ -72,7 +72,7 @@ class Boots(unittest.TestCase):
         ]
         args = argparse.Namespace(
             resume=resume, seed=seed, quick=quick, jobs=jobs,
-            used=argparse.Namespace(modules={"settings.toml"})
+            used=mock.Mock(modules={"settings.toml"})
         )
         args.seed = machines.seed_of("suite", "part", args)
         text = io.StringIO()
