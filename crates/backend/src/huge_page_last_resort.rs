@@ -247,91 +247,12 @@ fn try_ranges(
 mod tests {
     use std::collections::VecDeque;
     use std::sync::Mutex;
-    use std::time::Duration;
 
-    use ramslice_types::{
-        BackendErrorKind, BackendInfo, NodeId, PageRun, Pfn, Price, PriceParameter, Reason,
-        Request, RequestOutcome, SliceSnapshot, SliceState, Zone, ZoneNumber,
-    };
+    use ramslice_types::{BackendErrorKind, NodeId, Price, Reason, ZoneNumber};
 
     use super::*;
+    use crate::huge_page_test_backend::StayingBackend;
     use crate::whatif::ZoneKey;
-
-    /// What stays in each slice, by its number.
-    #[derive(Default)]
-    struct StayingBackend {
-        slices: Mutex<Vec<StayingPages>>,
-        looks: Mutex<u32>,
-    }
-
-    fn none<T>() -> Result<T, BackendError> {
-        Err(BackendError::new(BackendErrorKind::Unsupported, "not a part of this test"))
-    }
-
-    impl Backend for StayingBackend {
-        fn contents(
-            &self,
-            slice: SliceId,
-            _detail: ContentsDetail,
-        ) -> Result<SliceContents, BackendError> {
-            *self.looks.lock().unwrap() += 1;
-            let Some(pages) = self.slices.lock().unwrap().get(slice.0 as usize).copied() else {
-                return none();
-            };
-            let run = |count, class, reason| PageRun {
-                reason,
-                ..PageRun::of_class(Pfn(0), count, class)
-            };
-            Ok(SliceContents {
-                slice,
-                state: SliceState::Online,
-                reason: Reason::None,
-                runs: [
-                    run(pages.slab, PageClass::Slab, Reason::Slab),
-                    run(pages.other, PageClass::PageTable, Reason::PageTable),
-                    run(Pages(9), PageClass::Anonymous, Reason::None),
-                ]
-                .into_iter()
-                .filter(|run| run.pages > Pages::ZERO)
-                .collect(),
-                files: Vec::new(),
-                cgroups: Vec::new(),
-                sites: None,
-            })
-        }
-
-        fn info(&self) -> Result<BackendInfo, BackendError> {
-            none()
-        }
-        fn zones(&self) -> Result<Vec<Zone>, BackendError> {
-            none()
-        }
-        fn snapshot(&self) -> Result<SliceSnapshot, BackendError> {
-            none()
-        }
-        fn request(&self, _request: &Request) -> Result<RequestOutcome, BackendError> {
-            none()
-        }
-        fn wait_event(&self, _timeout: Duration) -> Result<Option<u64>, BackendError> {
-            none()
-        }
-        fn slice_bytes(&self) -> Result<Bytes, BackendError> {
-            none()
-        }
-        fn set_slice_bytes(&self, _size: Bytes) -> Result<(), BackendError> {
-            none()
-        }
-        fn price_parameter(&self, _parameter: PriceParameter) -> Result<Price, BackendError> {
-            none()
-        }
-        fn set_price_parameter(
-            &self,
-            _parameter: PriceParameter,
-            _value: Price,
-        ) -> Result<(), BackendError> {
-            none()
-        }
-    }
 
     /// Shrinking frees so many pages of each slice, the next number each time.
     struct ShrinkingMachine<'a> {

@@ -193,6 +193,7 @@ mod tests {
     use ramslice_types::{BackendErrorKind, Pages};
 
     use super::*;
+    use crate::huge_page_test_backend::StayingBackend;
 
     const MIB: u64 = 1 << 20;
 
@@ -273,82 +274,14 @@ mod tests {
         assert_eq!(cheapest_first(&found).len(), 0);
     }
 
-    /// A pool of pages of 128 MiB, and requests that fail from the second slice on.
-    struct Pool {
-        pool: std::sync::Mutex<HugePagePool>,
-    }
-
-    impl Pool {
-        fn of(total: u64, surplus: u64) -> Self {
-            let page = Bytes(128 * MIB);
-            let pool = HugePagePool { page, total, free: 0, reserved: 0, surplus };
-            Self { pool: pool.into() }
-        }
-    }
-
-    impl Backend for Pool {
-        fn info(&self) -> Result<BackendInfo, BackendError> {
-            Ok(info(64))
-        }
-
-        fn huge_page_pools(&self) -> Result<Vec<HugePagePool>, BackendError> {
-            Ok(vec![*self.pool.lock().unwrap()])
-        }
-
-        /// As the kernel's: what is lent becomes the pool's before a page is made.
-        fn resize_huge_page_pool(&self, _: Bytes, pages: u64) -> Result<u64, BackendError> {
-            let mut pool = self.pool.lock().unwrap();
-            let lent = pool.surplus.min(pages.saturating_sub(pool.size()));
-            pool.surplus -= lent;
-            pool.total = pool.total.max(pages + pool.surplus);
-            Ok(pool.total)
-        }
-
-        fn zones(&self) -> Result<Vec<ramslice_types::Zone>, BackendError> {
-            unimplemented!()
-        }
-
-        fn snapshot(&self) -> Result<ramslice_types::SliceSnapshot, BackendError> {
-            unimplemented!()
-        }
-
-        fn contents(
-            &self,
-            _: SliceId,
-            _: ramslice_types::ContentsDetail,
-        ) -> Result<ramslice_types::SliceContents, BackendError> {
-            unimplemented!()
-        }
-
-        fn request(&self, _: &Request) -> Result<RequestOutcome, BackendError> {
-            unimplemented!()
-        }
-
-        fn wait_event(&self, _: std::time::Duration) -> Result<Option<u64>, BackendError> {
-            unimplemented!()
-        }
-
-        fn slice_bytes(&self) -> Result<Bytes, BackendError> {
-            unimplemented!()
-        }
-
-        fn set_slice_bytes(&self, _: Bytes) -> Result<(), BackendError> {
-            unimplemented!()
-        }
-
-        fn price_parameter(
-            &self,
-            _: ramslice_types::PriceParameter,
-        ) -> Result<Price, BackendError> {
-            unimplemented!()
-        }
-
-        fn set_price_parameter(
-            &self,
-            _: ramslice_types::PriceParameter,
-            _: Price,
-        ) -> Result<(), BackendError> {
-            unimplemented!()
+    /// A machine with a pool of pages of 128 MiB.
+    fn with_pool(total: u64, surplus: u64) -> StayingBackend {
+        let page = Bytes(128 * MIB);
+        let pool = HugePagePool { page, total, free: 0, reserved: 0, surplus };
+        StayingBackend {
+            info: Some(info(64)),
+            pool: Some(pool).into(),
+            ..StayingBackend::default()
         }
     }
 
@@ -358,7 +291,7 @@ mod tests {
         let ranges = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
         let mut sent = Vec::new();
         let result = make_huge_page(
-            &Pool::of(0, 0),
+            &with_pool(0, 0),
             Bytes(128 * MIB),
             &ranges[0],
             CacheChoice::Auto,
@@ -379,11 +312,11 @@ mod tests {
 
     #[test]
     fn a_page_that_is_lent_beyond_the_pool_becomes_one_of_it() {
-        let pool = Pool::of(8, 4);
+        let machine = with_pool(8, 4);
         let slices = [slice(0, 64, 10), slice(1, 64, 10)];
         let ranges = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
         let refused = make_huge_page(
-            &pool,
+            &machine,
             Bytes(128 * MIB),
             &ranges[0],
             CacheChoice::Auto,
@@ -391,7 +324,7 @@ mod tests {
             &mut |_| unreachable!("nothing has to be emptied"),
         );
         assert_eq!(refused.unwrap(), None);
-        let found = *pool.pool.lock().unwrap();
+        let found = machine.pool.lock().unwrap().unwrap();
         assert_eq!((found.size(), found.total), (5, 8));
     }
 }

@@ -18,6 +18,8 @@ mod guest_memory;
 mod hotplug;
 mod huge_page_last_resort;
 mod huge_page_making;
+#[cfg(test)]
+mod huge_page_test_backend;
 mod huge_pages;
 mod object_caches;
 mod open_backend;
