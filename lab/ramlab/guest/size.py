@@ -7,7 +7,8 @@ Usage: python3 -m ramlab.guest.size JOB
 
 A job is a file of JSON: program, seed, work (what the program wants to know), expected (what must
 come out), root_files ({path in its root: where to copy it from}), modules (folder of the slow
-disk's), disk (swap_mib, files_mib, delay_us) and memory:
+disk's), disk (swap_mib, files_mib, delay_us), record (see recorder.py; may be missing) and
+memory:
 
   plenty   all of the machine is left to it, and its footprint is measured
   held     slices are held until `share` of `footprint_kib` is left above the kernel's own floor
@@ -36,6 +37,7 @@ from ramlab.guest import harness, size_work, slow_disk
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.case_work import Wrong, spoiled
 from ramlab.guest.never_idle import NeverIdle
+from ramlab.guest.recorder import NoRecording, recording
 
 LAB_PROGRAM = os.environ.get("RAMSLICE_LAB_PROGRAM", "ramslice-lab")
 SAMPLE_S = 0.02
@@ -222,9 +224,10 @@ def measured(job, device, program):
         if sampler:
             sampler.start()
         before, disk, zones_before = counters(), slow_disk.use(), zones(device)
-        began = time.monotonic()
-        program.run()
-        elapsed = time.monotonic() - began
+        with recording(job.get("record")):
+            began = time.monotonic()
+            program.run()
+            elapsed = time.monotonic() - began
         after, disk_after = counters(), slow_disk.use()
         if sampler:
             sampler.end()
@@ -362,7 +365,7 @@ def main():
     except Wrong as wrong:
         print(f"size: {job['program']}: the result is wrong: {wrong}", flush=True)
         sys.exit(1)
-    except (BadJob, slow_disk.NoDisk) as error:
+    except (BadJob, NoRecording, slow_disk.NoDisk) as error:
         print(f"size: {job['program']}: {error}", flush=True)
         sys.exit(2)
 
