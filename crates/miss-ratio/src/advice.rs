@@ -33,6 +33,8 @@ pub struct AdviceSettings {
     pub given_cost: Option<Duration>,
     /// Sizes are multiples of this many pages, beside the memory that there was; above 0.
     pub step_pages: f64,
+    /// Of that memory, what only the recording took, in pages: sizes are without it.
+    pub beside_pages: f64,
 }
 
 /// Why there is no advice.
@@ -149,6 +151,7 @@ struct CurveSet<'a> {
     curves: Vec<WindowCurve>,
     cost: Option<CostSource>,
     given: f64,
+    beside_pages: f64,
 }
 
 /// A draw, and what it has for all sizes.
@@ -181,9 +184,12 @@ impl MemoryAdvice {
             return Err(AdviceError::TooFew { have: windows.len() });
         }
         let curves: Vec<_> = windows.iter().map(WindowCurve::new).collect();
-        let begin = curves.iter().map(WindowCurve::begin).fold(0.0, f64::max);
-        let end = curves.iter().map(WindowCurve::end).fold(0.0, f64::max);
-        let present = windows.iter().map(|window| window.memory_pages).fold(0.0, f64::max);
+        let most = |pages: &mut dyn Iterator<Item = f64>| {
+            (pages.fold(0.0, f64::max) - settings.beside_pages).max(0.0)
+        };
+        let begin = most(&mut curves.iter().map(WindowCurve::begin));
+        let end = most(&mut curves.iter().map(WindowCurve::end));
+        let present = most(&mut windows.iter().map(|window| window.memory_pages));
         let sizes = sizes(begin, present, end, settings.step_pages);
         if sizes.len() < 2 {
             return Err(AdviceError::NothingSeen);
@@ -193,7 +199,13 @@ impl MemoryAdvice {
         if let (Some(CostSource::Given), Some(given)) = (cost, settings.given_cost) {
             check_cost(windows, given)?;
         }
-        let set = CurveSet { windows, curves, cost, given: given.unwrap_or_default() };
+        let set = CurveSet {
+            windows,
+            curves,
+            cost,
+            given: given.unwrap_or_default(),
+            beside_pages: settings.beside_pages,
+        };
         let most = sizes.last().copied().unwrap_or(end);
         let middle = set.base(WindowDraw::middle(windows.len()), most);
         let draws: Vec<_> =
@@ -259,6 +271,16 @@ fn check_cost(windows: &[ObservedWindow], cost: Duration) -> Result<(), AdviceEr
     })
 }
 
+/// Time that misses took of a stretch: what was waited, and a share of the kernel's time, which
+/// brings pages in and makes room for them.
+///
+/// How much of the kernel's time that is cannot be told apart from other work. It is taken to be at
+/// most as long as the wait: a page's way through the kernel is no longer than that to its disk.
+fn lost_seconds(seen: &ObservedWindow, draw: &WindowDraw) -> Option<f64> {
+    let stalls = seen.stall_seconds?;
+    Some(stalls + draw.curve.kernel * seen.kernel_seconds.unwrap_or_default().min(stalls))
+}
+
 impl CurveSet<'_> {
     fn seconds(&self) -> f64 {
         self.windows.iter().map(|window| window.seconds).sum()
@@ -283,7 +305,7 @@ impl CurveSet<'_> {
         }
         let (mut stalls, mut misses) = (0.0, 0.0);
         for (seen, times) in self.windows.iter().zip(&draw.times) {
-            stalls += seen.stall_seconds.unwrap_or_default() * times;
+            stalls += lost_seconds(seen, draw).unwrap_or_default() * times;
             misses += seen.misses.sum() * times;
         }
         if misses > 0.0 { stalls / misses } else { 0.0 }
@@ -295,12 +317,13 @@ impl CurveSet<'_> {
         let all = self.windows.iter().zip(&self.curves).zip(&draw.times);
         for ((seen, curve), times) in all.filter(|(_, times)| **times > 0.0) {
             // Sizes begin where every curve has begun.
+            let pages = pages + self.beside_pages;
             let misses = curve.misses_of(pages, draw.curve).unwrap_or(seen.misses);
             sums.misses.anon += misses.anon * times;
             sums.misses.file += misses.file * times;
             let more = (misses.sum() - seen.misses.sum()) * cost;
             // Time in which nothing waited goes by in any case.
-            let stalls = seen.stall_seconds.unwrap_or(seen.seconds);
+            let stalls = lost_seconds(seen, draw).unwrap_or(seen.seconds);
             let least = (seen.seconds - stalls).max(seen.seconds * LEAST_TIME);
             sums.seconds += (seen.seconds + more).max(least) * times;
         }

@@ -36,7 +36,11 @@ pub(crate) fn draws(nr_windows: usize) -> Vec<WindowDraw> {
         for _ in 0..nr_windows {
             times[random.index(nr_windows)] += 1.0;
         }
-        let curve = CurveDraw { sample: random.normal(), place: Some(random.unit()) };
+        let curve = CurveDraw {
+            sample: random.normal(),
+            place: Some(random.unit()),
+            kernel: random.unit(),
+        };
         WindowDraw { times, curve }
     };
     (0..NR_DRAWS).map(|_| draw()).collect()

@@ -26,6 +26,6 @@ pub use advice::{
 };
 pub use miss_curve::MissCurve;
 pub use page_sample::PageSample;
-pub use refault_distances::{NR_ORDERS, RefaultDistances};
+pub use refault_distances::{NR_ORDERS, RefaultDistances, RefaultSizes};
 pub use reuse_histogram::{ReuseBins, ReuseHistogram};
 pub use window_curve::{ObservedWindow, PageKinds, SampledReuse, WindowCurve};

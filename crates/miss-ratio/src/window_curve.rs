@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use crate::miss_curve::MissCurve;
-use crate::refault_distances::RefaultDistances;
+use crate::refault_distances::{RefaultDistances, RefaultSizes};
 use crate::reuse_histogram::{ReuseHistogram, eviction_sums};
 
 /// Something for each kind of page that can be read again.
@@ -95,8 +95,14 @@ pub struct ObservedWindow {
     pub lookups: f64,
     /// Time for which some task waited for memory or for a disk; nothing if that was not recorded.
     pub stall_seconds: Option<f64>,
+    /// Time that the kernel took on the processors of the work, most of which may be due to other
+    /// things than misses; nothing if that was not recorded.
+    pub kernel_seconds: Option<f64>,
     /// Of the misses, those of pages that had been there before.
     pub refaults: PageKinds<RefaultDistances>,
+    /// Steps of the kernel's clock of these distances: evictions and activations; nothing if they
+    /// were not recorded.
+    pub clock_steps: Option<f64>,
     /// Reuse times; nothing if none were sampled.
     pub reuse: Option<SampledReuse>,
 }
@@ -109,6 +115,7 @@ pub struct WindowCurve {
     evictable_pages: f64,
     misses: PageKinds<f64>,
     refaults: PageKinds<RefaultDistances>,
+    refault_sizes: RefaultSizes,
     /// Hits that would be misses, by evictable pages; up to the memory that pages need whose reuse
     /// times could be told apart.
     more: PageKinds<MissCurve>,
@@ -123,11 +130,13 @@ pub(crate) struct CurveDraw {
     pub(crate) sample: f64,
     /// Where misses go that are only known to go between two sizes; evenly if nothing is given.
     pub(crate) place: Option<f64>,
+    /// The share of the kernel's time, as far as it may be due to misses, that is.
+    pub(crate) kernel: f64,
 }
 
 impl CurveDraw {
     /// The middle of what is known.
-    pub(crate) const MIDDLE: Self = Self { sample: 0.0, place: None };
+    pub(crate) const MIDDLE: Self = Self { sample: 0.0, place: None, kernel: 0.5 };
 }
 
 impl WindowCurve {
@@ -149,6 +158,11 @@ impl WindowCurve {
             evictable_pages: window.evictable_pages.sum(),
             misses: window.misses,
             refaults: window.refaults,
+            refault_sizes: RefaultSizes::new(
+                window.refaults.both(),
+                window.misses.sum(),
+                window.clock_steps,
+            ),
             more,
             deviation: if sampled > 0.0 { sampled.sqrt().recip() } else { 0.0 },
         }
@@ -162,7 +176,8 @@ impl WindowCurve {
 
     /// The most memory for which something was seen, in pages.
     pub fn end(&self) -> f64 {
-        let longest = self.refaults.both().into_iter().filter_map(RefaultDistances::longest);
+        let sizes = &self.refault_sizes;
+        let longest = self.refaults.both().into_iter().filter_map(|kind| sizes.longest(kind));
         self.memory_pages + longest.fold(0.0, f64::max)
     }
 
@@ -177,8 +192,8 @@ impl WindowCurve {
             let gained = pages - self.memory_pages;
             let left = |misses: f64, refaults: &RefaultDistances| {
                 let avoided = match draw.place {
-                    None => refaults.avoided(gained),
-                    Some(place) => refaults.avoided_at(gained, place),
+                    None => self.refault_sizes.avoided(refaults, gained),
+                    Some(place) => self.refault_sizes.avoided_at(refaults, gained, place),
                 };
                 (misses - avoided).max(0.0)
             };
@@ -294,7 +309,7 @@ mod tests {
         let last = curve.more.file.points().last().copied().unwrap();
         assert!((last.1 - 100.0).abs() < 1e-9);
         let at = |pages, place| {
-            curve.misses_of(pages, CurveDraw { sample: 0.0, place }).unwrap().file - 7.0
+            curve.misses_of(pages, CurveDraw { place, ..CurveDraw::MIDDLE }).unwrap().file - 7.0
         };
         let middle = 500.0 + f64::midpoint(last.0, 1200.0);
         assert!((at(middle, None) - 50.0).abs() < 1e-6);

@@ -1,14 +1,19 @@
-//! Rows of the table of `/proc/vmstat` that are from other files: how long tasks waited, and how
-//! far away pages were that had to be read again.
+//! Rows of the table of `/proc/vmstat` that are from other files: how long tasks waited, what took
+//! the processors' time, and how far away pages were that had to be read again.
 
 use std::fs;
 use std::path::Path;
+
+use rustix::param::page_size;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::proc_statistics::StatisticLine;
 
 const REFAULTS: &str = "sys/kernel/mm/ramslice/refault_distances";
 /// Of `/proc/pressure`: what waited for memory, and what waited for disks.
 const RESOURCES: [&str; 2] = ["memory", "io"];
+/// What `/proc/stat` counts in: hundredths of a second, on all architectures with ramslice.
+const TICK_US: i64 = 10_000;
 
 /// The rows of what is there: kernels without ramslice have no distances, and pressure may be left
 /// out or off.
@@ -32,7 +37,40 @@ pub(crate) fn lines(root: &Path) -> Vec<StatisticLine> {
             found.extend(pressure(resource, line));
         }
     }
+    let text = fs::read_to_string(root.join("proc/stat")).unwrap_or_default();
+    if let Some(times) = text.lines().next().and_then(processor_times) {
+        found.extend(times);
+        found.push(microseconds("recorder_cpu_us", own_cpu_us()));
+    }
+    let text = fs::read_to_string(root.join("proc/self/statm")).unwrap_or_default();
+    if let Some(pages) = text.split_whitespace().nth(1).and_then(|word| word.parse::<i64>().ok()) {
+        let value = pages.saturating_mul(i64::try_from(page_size()).unwrap_or(0));
+        let name = "recorder_resident_bytes".to_owned();
+        found.push(StatisticLine { name, value, unit: "bytes" });
+    }
     found
+}
+
+fn microseconds(name: &str, value: i64) -> StatisticLine {
+    StatisticLine { name: name.to_owned(), value, unit: "us" }
+}
+
+/// `cpu user nice system idle iowait irq softirq …`, in ticks of all processors: what programs took
+/// and what the kernel did.
+fn processor_times(line: &str) -> Option<[StatisticLine; 2]> {
+    let words = line.strip_prefix("cpu ")?.split_whitespace();
+    let ticks: Vec<i64> = words.map_while(|word| word.parse().ok()).collect();
+    let [user, nice, system, _, _, irq, softirq, ..] = ticks[..] else { return None };
+    Some([
+        microseconds("cpu_user_us", (user + nice) * TICK_US),
+        microseconds("cpu_kernel_us", (system + irq + softirq) * TICK_US),
+    ])
+}
+
+/// CPU time of this process so far.
+fn own_cpu_us() -> i64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec * 1_000_000 + time.tv_nsec / 1000
 }
 
 /// `some avg10=0.00 avg60=0.00 avg300=0.00 total=123`.
@@ -62,7 +100,11 @@ mod tests {
             "some avg10=1.00 avg60=0.00 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 \
              avg300=0.00 total=5\n",
         );
+        put("proc/stat", "cpu  10 1 20 900 5 2 3 0 0 0\ncpu0 10 1 20 900 5 2 3 0 0 0\n");
         let found = lines(root.path());
+        let own = found.last().unwrap();
+        assert!(own.name == "recorder_cpu_us" && own.value > 0, "{own:?}");
+        let found = &found[..found.len() - 1];
         let seen: Vec<_> = found.iter().map(|line| (line.name.as_str(), line.value)).collect();
         assert_eq!(
             seen,
@@ -73,6 +115,8 @@ mod tests {
                 ("ramslice_refault_anon_order_0", 2),
                 ("pressure_io_some_us", 12),
                 ("pressure_io_full_us", 5),
+                ("cpu_user_us", 110_000),
+                ("cpu_kernel_us", 250_000),
             ]
         );
         assert!(found[5].unit == "us" && found[0].unit == "count");

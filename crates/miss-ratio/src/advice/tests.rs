@@ -5,7 +5,7 @@ use crate::reuse_histogram::ReuseHistogram;
 use crate::window_curve::SampledReuse;
 
 const SETTINGS: AdviceSettings =
-    AdviceSettings { slowdown: 0.05, given_cost: None, step_pages: 100.0 };
+    AdviceSettings { slowdown: 0.05, given_cost: None, step_pages: 100.0, beside_pages: 0.0 };
 
 /// Ten seconds of a loop over `pages` pages that takes ten scans, at 1000 look-ups a second, on a
 /// machine of 10 000 pages of which 1000 are fixed.
@@ -53,6 +53,34 @@ fn a_loop_needs_all_of_its_pages() {
     let many = outlook(&advice, 9000.0);
     assert!((many.hit_ratio.unwrap().value - 0.995).abs() < 1e-9, "{many:?}");
     assert!(many.slowdown.unwrap().high < 1e-9, "{many:?}");
+}
+
+#[test]
+fn what_only_the_recording_took_is_not_needed_without_it() {
+    let windows: Vec<_> = (0..12).map(|_| looping(4000.0)).collect();
+    let with = |beside_pages| {
+        let settings = AdviceSettings { beside_pages, ..SETTINGS };
+        MemoryAdvice::new(&windows, &settings).unwrap()
+    };
+    let (all, less) = (with(0.0), with(300.0));
+    assert!((all.least.unwrap().pages - less.least.unwrap().pages - 300.0).abs() < 1e-6);
+    assert!((less.sizes.last().unwrap().pages - 9700.0).abs() < 1e-6, "{less:?}");
+}
+
+#[test]
+fn the_kernels_own_time_may_be_a_part_of_what_a_miss_costs() {
+    let with = |kernel_seconds| {
+        let window = || ObservedWindow { kernel_seconds, ..looping(4000.0) };
+        let windows: Vec<_> = (0..12).map(|_| window()).collect();
+        MemoryAdvice::new(&windows, &SETTINGS).unwrap().miss_cost.unwrap().seconds
+    };
+    // 50 misses were waited for half a second; the kernel worked for a fifth of one.
+    let known = with(Some(0.2));
+    assert!((known.value - 0.012).abs() < 1e-9, "{known:?}");
+    assert!((0.01..0.0103).contains(&known.low) && (0.0137..=0.0145).contains(&known.high));
+    // It is no more than what was waited, however busy the kernel was with other things.
+    assert_eq!(with(Some(7.0)), with(Some(0.5)));
+    assert!((with(None).value - 0.01).abs() < 1e-9);
 }
 
 #[test]

@@ -191,14 +191,16 @@ fn recorded(
     let step =
         counters.slice.map_or(Bytes((memory / 64.0) as u64 * counters.page.0), |slice| slice);
     let step_pages = (step.0 as f64 / counters.page.0 as f64).max(1.0);
-    let settings = AdviceSettings { slowdown, given_cost, step_pages };
+    let beside_pages = time.recorder_bytes / counters.page.0 as f64;
+    let settings = AdviceSettings { slowdown, given_cost, step_pages, beside_pages };
     let advice = MemoryAdvice::new(&time.windows, &settings)
         .with_context(|| recorded_counters::names(recordings))?;
     let wanted = advice.least.and_then(|least| least.record_seconds);
     let record_more = wanted.map(|seconds| time.seconds_to_add(seconds));
     let mut notes = time.notes;
     let begins = time.windows.iter().map(|window| WindowCurve::new(window).begin());
-    let begin = Bytes(begins.fold(0.0, f64::max) as u64 * counters.page.0);
+    let begin = (begins.fold(0.0, f64::max) - beside_pages).max(0.0);
+    let begin = Bytes(begin as u64 * counters.page.0);
     notes.push(format!("of less than {begin}, nothing was seen"));
     Ok(RecordedAdvice { counters, advice, memory_pages: memory, record_more, notes })
 }

@@ -17,7 +17,18 @@ use crate::recordings::unreplayable_error;
 /// The counter whose absence says that a kernel does not count what is needed.
 pub(super) const LOOKUPS: &str = "ramslice_lookup_read";
 /// Beginnings of the names of lines that are kept.
-const KEPT: [&str; 6] = ["ramslice_", "pressure_", "pgsteal_anon", "pgsteal_file", "pswpin", "nr_"];
+const KEPT: [&str; 10] = [
+    "ramslice_",
+    "pressure_",
+    "cpu_",
+    "recorder_",
+    "pgsteal_anon",
+    "pgsteal_file",
+    "pgactivate",
+    "workingset_activate_",
+    "pswpin",
+    "nr_",
+];
 /// Of those that begin with `nr_`.
 const LISTS: [&str; 4] =
     ["nr_inactive_anon", "nr_active_anon", "nr_inactive_file", "nr_active_file"];

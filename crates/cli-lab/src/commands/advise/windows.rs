@@ -75,6 +75,8 @@ pub(super) struct ObservedTime {
     pub(super) recorded_seconds: f64,
     /// The share of the time of sampling that only watched.
     pub(super) watching: f64,
+    /// Memory of the recorder, on average.
+    pub(super) recorder_bytes: f64,
     /// Sentences for those who read the advice.
     pub(super) notes: Vec<String>,
 }
@@ -164,7 +166,10 @@ pub(super) fn observed(counters: &RecordedCounters) -> Result<ObservedTime, Unfi
     }
     let windows = parts.into_iter().map(|part| window(part, sampled)).collect();
     let watching = if sampled { WATCHING } else { 0.0 };
-    Ok(ObservedTime { windows, recorded_seconds: seconds(&all), watching, notes })
+    let own = fit.iter().map(|interval| interval.to.or_zero("recorder_resident_bytes"));
+    let recorder_bytes = own.sum::<f64>() / fit.len() as f64;
+    let recorded_seconds = seconds(&all);
+    Ok(ObservedTime { windows, recorded_seconds, watching, recorder_bytes, notes })
 }
 
 /// Up to `number` stretches of about equal length; with a sampler, each has a scan.
@@ -272,12 +277,45 @@ fn window(intervals: &[SampleInterval], sampled: bool) -> ObservedWindow {
         lookups: risen("ramslice_lookup_read") + risen("ramslice_lookup_fault"),
         // Waiting for a page that is read counts as both.
         stall_seconds: stalls.reduce(f64::max),
+        kernel_seconds: kernel_seconds(intervals, seconds),
         refaults: PageKinds {
             anon: if swap { distances("anon") } else { RefaultDistances::default() },
             file: distances("file"),
         },
+        clock_steps: clock_steps(intervals),
         reuse: sampled.then(|| reuse(intervals, swap)),
     }
+}
+
+/// Time that the kernel took of a stretch, the recorder's part left out: on several processors that
+/// work side by side, what it took of each.
+fn kernel_seconds(intervals: &[SampleInterval], seconds: f64) -> Option<f64> {
+    let took = |name: &str| {
+        let risen = |interval: &SampleInterval| {
+            Some((interval.to.get(name)? - interval.from.get(name)?).max(0.0) / 1e6)
+        };
+        intervals.iter().map(risen).sum::<Option<f64>>()
+    };
+    let (kernel, user) = (took("cpu_kernel_us")?, took("cpu_user_us")?);
+    let own = (kernel - took("recorder_cpu_us")?).max(0.0);
+    Some(own / ((kernel + user) / seconds).max(1.0))
+}
+
+/// Steps of the kernel's clock of refault distances: evictions, and pages that became active
+/// (`workingset_age_nonresident()`).
+fn clock_steps(intervals: &[SampleInterval]) -> Option<f64> {
+    const STEPS: [&str; 5] = [
+        "pgsteal_anon",
+        "pgsteal_file",
+        "pgactivate",
+        "workingset_activate_anon",
+        "workingset_activate_file",
+    ];
+    let risen = |interval: &SampleInterval| {
+        let known = |name: &&str| interval.from.get(name).is_some();
+        STEPS.iter().all(known).then(|| STEPS.iter().map(|name| interval.risen(name)).sum::<f64>())
+    };
+    intervals.iter().map(risen).sum()
 }
 
 /// What the sampler saw in a stretch; memory of programs counts only if it can be swapped out.
@@ -337,6 +375,7 @@ mod tests {
             windows: Vec::new(),
             recorded_seconds: 100.0,
             watching,
+            recorder_bytes: 0.0,
             notes: Vec::new(),
         };
         // Twice the 75 s that were in stretches.
