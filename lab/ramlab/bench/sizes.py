@@ -2,11 +2,14 @@
 """Memory sizes: how programs fare with less and less memory; studies of ramlab size, judged.
 
 The studies run first, those of their runs that are missing or stale; a run that is there and counts
-is not repeated. What they say of the targets is worked out from results/sizes/*.json.
+is not repeated. What they say of the targets is worked out from results/sizes/*.json. Advice is
+judged by them (advice.py), and counts of the page cache by patterns whose hit ratio is known.
 """
 
 import itertools
 import json
+import os
+import statistics
 import subprocess
 import tempfile
 from pathlib import Path
@@ -15,9 +18,22 @@ from ramlab.common import RAMLAB, ROOT, die
 from ramlab.kernel.images import image
 from ramlab.sizes import STUDIES, conditions, results
 
-from . import stats
+from . import machines, stats
+from .advice import advice
+from .machines import Boot
+from .slices import images_of
 
 JOBS = 2
+HITS = "bench_hits.py"
+HIT_BOOTS = 3
+WATERMARKS = "bench_watermarks.py"
+WATERMARK_SEEDS = 3
+FOLLOWING = "following"
+# The ratio that is asked for, and how far below it a setting still holds it
+HELD_RATIO, RATIO_MARGIN = 0.97, 0.02
+# A look every two seconds, so that a boot lasts minutes and not hours
+MARKS = {"timeout_seconds": 2.0, "free_low_mib": 12, "free_high_mib": 28}
+FIXED_LOWS, BETWEEN_MIB = (24, 56, 88, 120, 152, 184), 16
 # A ratio of fewer faults than this says nothing.
 LEAST_FAULTS = 100
 COMPARED = ("pgfault", "pgmajfault", "pgsteal_anon", "pgsteal_file", "pswpin", "pswpout")
@@ -166,4 +182,74 @@ def sizes(args):
     return new, images
 
 
-PARTS = {"sizes": sizes}
+def hits(args):
+    """Hit ratios of page cache that are known beforehand, as the kernel counts them."""
+    images = images_of("plain")
+    args.used.modules.add("lab/ramlab/guest/hit_ratio.py")
+    machine = ["--mem", "1G", "--cpus", "2", "--disk", "512M", "--append", "ramslice=16M"]
+    boots = [Boot("plain", "plain", machine, HITS, [])
+             for _ in range(1 if args.quick else HIT_BOOTS)]
+    found = machines.run(boots, images, "size-hits", args)["plain"]
+    known = [one for figures in found for one in figures["known"]]
+    if few := [one for one in known if one["lookups"] < one["made"]]:
+        die(f"fewer look-ups were counted than were made: {few}")
+    value, ci95 = stats.largest([abs(one["counted"] - one["expected"]) for one in known])
+    return [{"name": "hits-known", "unit": "distance of a hit ratio from its known answer, most",
+             "value": value, "ci95": ci95, "n": len(known), "values": known}], images
+
+
+def watermarks(args):
+    """Watermarks that follow the hit ratio: what they hold, and with how much memory, over fixed
+    ones.
+    """
+    images = images_of("plain")
+    args.used.modules.update(("lab/ramlab/guest/hit_ratio.py", "lab/ramlab/guest/daemon.py"))
+    daemon = os.environ.get("RAMSLICE_DAEMON") or args.used.program("ramsliced")
+    arms = {FOLLOWING: MARKS | {"hit_ratio": HELD_RATIO, "least_lookups": 1000,
+                                "cache_free_low_mib": FIXED_LOWS[0],
+                                "cache_free_high_mib": FIXED_LOWS[0] + BETWEEN_MIB}}
+    arms |= {f"fixed-{low}": MARKS | {"cache_free_low_mib": low,
+                                      "cache_free_high_mib": low + BETWEEN_MIB}
+             for low in FIXED_LOWS}
+    machine = ["--mem", "512M", "--cpus", "1", "--disk", "512M", "--append", "ramslice=8M",
+               machines.ICOUNT]
+    boots = [Boot(arm, "plain", machine, WATERMARKS, [seed, json.dumps(marks)],
+                  [f"RAMSLICE_DAEMON={daemon}"])
+             for arm, marks in arms.items()
+             for seed in range(1, 1 + (1 if args.quick else WATERMARK_SEEDS))]
+    found = machines.run(boots, images, "size-watermarks", args)
+    return judged_watermarks(found), images
+
+
+def whole(phases):
+    """(hit ratio, mean memory on in MiB) of all phases of a boot."""
+    lookups = sum(phase["lookups"] for phase in phases)
+    seconds = sum(phase["seconds"] for phase in phases)
+    return (sum(phase["hit_ratio"] * phase["lookups"] for phase in phases) / lookups,
+            sum(phase["memory_mib"] * phase["seconds"] for phase in phases) / seconds)
+
+
+def judged_watermarks(found):
+    """Entries of boots, {arm: [figures]}."""
+    figures = {arm: [whole(boot["phases"]) for boot in boots] for arm, boots in found.items()}
+    means = {arm: tuple(map(statistics.fmean, zip(*both))) for arm, both in figures.items()}
+    ratios = [ratio for ratio, _ in figures[FOLLOWING]]
+    below = [max(0, HELD_RATIO - ratio) for ratio in ratios]
+    new = [stats.mean_entry("watermarks-ratio", "hit ratio below the one asked for", below,
+                            ratios=ratios, phases=[boot["phases"] for boot in found[FOLLOWING]],
+                            arms=means)]
+    # As good as what follows has to be
+    holds = {arm: memory for arm, (ratio, memory) in means.items()
+             if arm != FOLLOWING and ratio >= HELD_RATIO - RATIO_MARGIN}
+    if holds:
+        best = min(holds, key=holds.get)
+        value, ci95 = stats.ratio(*([memory for _, memory in figures[arm]]
+                                    for arm in (FOLLOWING, best)))
+        new.append({"name": "watermarks-memory", "value": value, "ci95": ci95, "best": best,
+                    "unit": "memory on, over the best fixed watermarks that hold the ratio",
+                    "values": [memory for _, memory in figures[FOLLOWING]],
+                    "baseline": [memory for _, memory in figures[best]], "n": len(ratios)})
+    return new
+
+
+PARTS = {"sizes": sizes, "hits": hits, "watermarks": watermarks, "advice": advice}

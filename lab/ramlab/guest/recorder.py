@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 from ramlab.guest import harness
@@ -24,8 +25,8 @@ class NoRecording(Exception):
 def recording(wanted):
     """Records meanwhile, if that is wanted.
 
-    `wanted` is None or {"words": options of the recorder, "to": where the recording goes at the
-    end}.
+    `wanted` is None or {"words": options of the recorder, "lead_s": for how long it records before
+    the program begins, "to": where the recording goes at the end}.
     """
     if not wanted:
         yield
@@ -37,6 +38,8 @@ def recording(wanted):
             # It has chosen its sample of pages, and taken the first one of all counters
             if not harness.until(lambda: FOLDER.exists() or process.poll() is not None, BEGIN_S):
                 raise NoRecording(f"the recorder has not begun within {BEGIN_S} s")
+            # What there is has been watched for so long when the program begins
+            time.sleep(wanted["lead_s"])
             yield
         finally:
             process.send_signal(signal.SIGINT)

@@ -27,6 +27,7 @@ import contextlib
 import datetime
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -114,13 +115,19 @@ def job(name, scale, run, modules, **fields):
     } | fields
 
 
-def boot(orders, memory_mib, slice_kib, words=""):
-    """Boots a machine for a job; its figures, with the seconds that the host took."""
+def boot(orders, memory_mib, slice_kib, words="", recording=None):
+    """Boots a machine for a job; its figures, with the seconds that the host took.
+
+    recording: what the recorder is to do, if there is to be one (see guest/recorder.py); "to" is a
+    folder here.
+    """
     with tempfile.TemporaryDirectory(prefix="size-", dir=CACHE / "runs") as folder:
         path = Path(folder) / "job.json"
+        if recording:
+            orders = orders | {"record": recording | {"to": f"{folder}/recording"}}
         put_json(path, orders)
         guest = f"exec python3 -m ramlab.guest.size {shlex.quote(str(path))}"
-        if orders["memory"] == "ramp":
+        if orders["memory"] == "ramp" or recording:
             guest = f"export RAMSLICE_LAB_PROGRAM={shlex.quote(lab_program())}; {guest}"
         line = [RAMLAB, "vm", "--quiet", "--kernel", conditions.FLAVOUR, "--mem", f"{memory_mib}M",
                 "--cpus", "1", "--append",
@@ -131,14 +138,16 @@ def boot(orders, memory_mib, slice_kib, words=""):
         began = time.monotonic()
         status = stream_vm([str(word) for word in line], figures.append)
         took = time.monotonic() - began
+        if recording and not status:
+            shutil.copytree(f"{folder}/recording", recording["to"])
     if status or len(figures) != 1:
         raise RunFailed(f"the guest ended with status {status} and {len(figures)} results")
     return figures[0] | {"host_s": took}
 
 
-def carry_out(name, scale, run, modules, found):
+def carry_out(name, scale, run, modules, found, recording=None):
     """Figures of one run. `found` has the footprint, and for runs that are booted the MemTotal of
-    the held run of the same share.
+    the held run of the same share. With `recording`, it is recorded.
     """
     memory_mib, slice_kib = STUDIES[name].scales[scale]["memory_mib"], STUDIES[name].slice_kib
     fields = {"footprint_kib": found.get("footprint_kib")}
@@ -146,7 +155,8 @@ def carry_out(name, scale, run, modules, found):
         work = STUDIES[name].scales[scale]["work"]
         fields |= conditions.RAMP | {"warm_files": 3 * work["files"]}
     if run["memory"] != "booted":
-        return boot(job(name, scale, run, modules, **fields), memory_mib, slice_kib)
+        return boot(job(name, scale, run, modules, **fields), memory_mib, slice_kib,
+                    recording=recording)
     wanted = found["held_kib"][run["seed"], run["share"]]
     # What the kernel keeps for itself is about as much as of the whole machine
     kib = wanted + found["overhead_kib"]
@@ -258,14 +268,16 @@ def repeat(args):
     put_json(args.repeat, [{"one": one, "other": other}])
 
 
-def check_footprint(entry):
-    """A full run's footprint is large enough for slices to be small beside it."""
+def note_footprint(entry):
+    """Says if slices are not small beside a full run's footprint; sizes are then reached less
+    exactly, which the benchmark reports.
+    """
     study = STUDIES[entry["program"]]
     least = study.least_slices * study.slice_kib
     if entry["scale"] == "full" and entry["footprint_kib"] < least:
-        die(f"{entry['program']}: the footprint is {entry['footprint_kib'] / 1024:.1f} MiB, and "
-            f"{study.least_slices} slices of {study.slice_kib >> 10} MiB are the least: larger "
-            "data are needed")
+        print(f"size: {entry['program']}: the footprint is {entry['footprint_kib'] / 1024:.1f} "
+              f"MiB, less than {study.least_slices} slices of {study.slice_kib >> 10} MiB: larger "
+              "data would be better", flush=True)
 
 
 def study(args):
@@ -278,7 +290,7 @@ def study(args):
     print(f"size: {args.name}, {nr} runs at scale {args.scale}", flush=True)
     if not known:
         try:
-            check_footprint(own.run(plenty, {}, nr))
+            note_footprint(own.run(plenty, {}, nr))
         except RunFailed as failed:
             die(f"{args.name}, with plenty of memory: {failed}")
     # Those that are booted need to know what was left to those that were held
