@@ -24,7 +24,7 @@ from ramlab.guest.hit_ratio import CountedFile, during, zipf
 
 FILE_MIB = 160
 # The part of the file that is used, and for how long
-PHASES = ((32, 150), (128, 150), (32, 150))
+PHASES = ((32, 250), (128, 250), (32, 250))
 QUICK_S = 20
 READS_PER_SECOND = 1000
 SKEW = 0.9

@@ -36,9 +36,18 @@ SLOWER = [
                   f"data-type=access-bandwidth,bandwidth={bandwidth}")
 ]
 
+
+
+def compiled_java(folder):
+    """The program whose buffer is looked for; made on the host."""
+    from ramlab.common import ROOT
+
+    subprocess.run(["javac", "-d", folder, ROOT / "lab/guest/MappedBuffer.java"], check=True)
+
+
 # The tests load the library when they run
 ROOM = {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=16384"}
-TWIN = vm(mem="2G", append="ramslice=16M ramslice_cold=0", env=ROOM)
+TWIN = vm(mem="2G", append="ramslice=16M ramslice_cold=0", env=ROOM, files={"java": compiled_java})
 TIER = vm(kernel="debian-6.12", mem="2G", numa=("1536M,cpus=0-1", "512M,initiator=0"),
           qemu=("-machine hmat=on", *SLOWER), env=ROOM)
 TWO_TWINS = vm(mem="2G", append="ramslice=16M ramslice_cold=512M", env=ROOM,
@@ -306,15 +315,31 @@ class Twin(ColdNode, harness.RamsliceTest):
         self.assertEqual(len(pages), 1, done.stdout)
         self.assertNotIn(" N0=", pages[0])
 
-    def test_files_of_a_tmpfs_are_cold(self):
-        """What runtimes map from it needs no flag."""
+    def cold_files(self):
+        """A folder whose files are cold memory; what runtimes map from it needs no flag."""
         folder = Path("/tmp/cold-files")
         folder.mkdir()
         self.addCleanup(folder.rmdir)
         line = ["mount", "-t", "tmpfs", "-o", f"mpol=prefer:{self.node}", "cold", folder]
         subprocess.run(line, check=True)
         self.addCleanup(subprocess.run, ["umount", folder], check=True)
-        path = folder / "buffer"
+        return folder
+
+    def test_mapped_buffers_of_java_are_cold_by_their_file_system(self):
+        """As the how-to page has it; on another file system, the same program's buffer is hot."""
+        size = 16 * MIB
+        for folder, node, other in ((self.cold_files(), 1, 0), (Path("/dev/shm"), 0, 1)):
+            path = folder / "buffer"
+            line = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp",
+                    Path(os.environ["RAMSLICE_FOLDER"], "java"), "MappedBuffer", path, size]
+            done = subprocess.run([str(word) for word in line], capture_output=True, text=True)
+            path.unlink()
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn(f" N{node}={size // PAGE} ", done.stdout)
+            self.assertNotIn(f" N{other}=", done.stdout)
+
+    def test_files_of_a_tmpfs_are_cold(self):
+        path = self.cold_files() / "buffer"
         path.write_bytes(bytes(16 * MIB))
         with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as area:
             self.assertEqual(area[:].count(0), 16 * MIB)
