@@ -3,12 +3,13 @@
 //! Tolerances, as the mean distance of miss ratios over all sizes up to the curve's end: 0.02 for
 //! independent references, uniform or by Zipf's law; 0.04 for loops, whose cliff the bins of reuse
 //! times blur; 0.1 for a quarter of the pages of a trace by Zipf's law with exponent 0.5,
-//! where no single page matters.
+//! where no single page matters. Of more memory, from refaults by powers of two: 0.03 for independent
+//! references.
 
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use ramslice_miss_ratio::{MissCurve, PageSample, ReuseHistogram};
+use ramslice_miss_ratio::{MissCurve, PageSample, RefaultDistances, RefaultSizes, ReuseHistogram};
 use ramslice_types::SplitMix64;
 
 /// The reuse times of a trace, in accesses, of the pages in the sample.
@@ -61,6 +62,65 @@ fn distance(trace: &[u64], sample: PageSample) -> f64 {
     distances.iter().sum::<f64>() / distances.len() as f64
 }
 
+/// What a cache that holds so many pages sees of a trace's second half.
+struct Refaults {
+    accesses: f64,
+    misses: f64,
+    evictions: f64,
+    distances: RefaultDistances,
+}
+
+/// A cache with least-recently-used eviction that notes for each page it evicts how many it had
+/// evicted before, as the kernel does.
+fn refaults(trace: &[u64], size: usize) -> Refaults {
+    let (mut cache, mut evicted) = (Vec::new(), HashMap::new());
+    let mut clock = 0u64;
+    let mut seen = Refaults {
+        accesses: 0.0,
+        misses: 0.0,
+        evictions: 0.0,
+        distances: RefaultDistances::default(),
+    };
+    for (now, &page) in trace.iter().enumerate() {
+        let counts = now >= trace.len() / 2;
+        let place = cache.iter().rposition(|other| *other == page);
+        let mut evicts = false;
+        if let Some(place) = place {
+            cache.remove(place);
+        } else {
+            if let (true, Some(then)) = (counts, evicted.remove(&page)) {
+                let distance: u64 = clock - then;
+                seen.distances.add(distance.max(1).ilog2() as usize, 1.0);
+            }
+            evicts = cache.len() == size;
+            if evicts {
+                evicted.insert(cache.remove(0), clock);
+                clock += 1;
+            }
+        }
+        cache.push(page);
+        let one = |happened: bool| if counts && happened { 1.0 } else { 0.0 };
+        seen.accesses += one(true);
+        seen.misses += one(place.is_none());
+        seen.evictions += one(evicts);
+    }
+    seen
+}
+
+/// The mean distance of miss ratios of all larger caches from what refaults of one say.
+fn distance_above(trace: &[u64], size: usize, pages: usize) -> f64 {
+    let seen = refaults(trace, size);
+    let none = RefaultDistances::default();
+    let sizes = RefaultSizes::new([&seen.distances, &none], seen.misses, Some(seen.evictions));
+    let distances = (size..pages).step_by(1 + pages / 20).map(|larger| {
+        let measured = refaults(trace, larger);
+        let left = seen.misses - sizes.avoided(&seen.distances, (larger - size) as f64);
+        (left - measured.misses).abs() / measured.accesses
+    });
+    let distances: Vec<f64> = distances.collect();
+    distances.iter().sum::<f64>() / distances.len() as f64
+}
+
 const ALL: f64 = 1.0;
 
 /// Independent references to `pages` pages, with probabilities as 1 / rank^skew.
@@ -92,6 +152,22 @@ proptest! {
         let trace = independent(pages, skew, 10_000, seed);
         let found = distance(&trace, PageSample::of_rate(ALL));
         prop_assert!(found < 0.02, "{}", found);
+    }
+
+    #[test]
+    fn larger_caches_miss_what_refaults_say(
+        pages in 100usize..400, share in 0.3f64..0.9, skew in 0.0f64..1.2, seed in any::<u64>()
+    ) {
+        let trace = independent(pages, skew, 20_000, seed);
+        let size = (share * pages as f64) as usize;
+        let found = distance_above(&trace, size, pages);
+        prop_assert!(found < 0.03, "{}", found);
+        // A distance taken for the memory it needs asks for too much where much is missing.
+        let seen = refaults(&trace, size);
+        let none = RefaultDistances::default();
+        let most = RefaultSizes::new([&seen.distances, &none], seen.misses, None);
+        let least = RefaultSizes::new([&seen.distances, &none], seen.misses, Some(seen.evictions));
+        prop_assert!(least.longest(&seen.distances) <= most.longest(&seen.distances));
     }
 
     #[test]
