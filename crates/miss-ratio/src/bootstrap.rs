@@ -39,6 +39,7 @@ pub(crate) fn draws(nr_windows: usize) -> Vec<WindowDraw> {
         let curve = CurveDraw {
             sample: random.normal(),
             place: Some(random.unit()),
+            partly_stalled: random.unit(),
             kernel: random.unit(),
         };
         WindowDraw { times, curve }

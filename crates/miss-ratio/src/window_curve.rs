@@ -95,6 +95,8 @@ pub struct ObservedWindow {
     pub lookups: f64,
     /// Time for which some task waited for memory or for a disk; nothing if that was not recorded.
     pub stall_seconds: Option<f64>,
+    /// Of it, time for which all tasks with something to do waited.
+    pub full_stall_seconds: f64,
     /// Time that the kernel took on the processors of the work, most of which may be due to other
     /// things than misses; nothing if that was not recorded.
     pub kernel_seconds: Option<f64>,
@@ -130,13 +132,16 @@ pub(crate) struct CurveDraw {
     pub(crate) sample: f64,
     /// Where misses go that are only known to go between two sizes; evenly if nothing is given.
     pub(crate) place: Option<f64>,
+    /// The share of the time in which only some tasks waited that the work was longer by.
+    pub(crate) partly_stalled: f64,
     /// The share of the kernel's time, as far as it may be due to misses, that is.
     pub(crate) kernel: f64,
 }
 
 impl CurveDraw {
     /// The middle of what is known.
-    pub(crate) const MIDDLE: Self = Self { sample: 0.0, place: None, kernel: 0.5 };
+    pub(crate) const MIDDLE: Self =
+        Self { sample: 0.0, place: None, partly_stalled: 0.5, kernel: 0.5 };
 }
 
 impl WindowCurve {

@@ -43,27 +43,32 @@ pub(crate) fn lines(root: &Path) -> Vec<StatisticLine> {
         found.push(microseconds("recorder_cpu_us", own_cpu_us()));
     }
     let text = fs::read_to_string(root.join("proc/self/statm")).unwrap_or_default();
-    if let Some(pages) = text.split_whitespace().nth(1).and_then(|word| word.parse::<i64>().ok()) {
-        let value = pages.saturating_mul(i64::try_from(page_size()).unwrap_or(0));
-        let name = "recorder_resident_bytes".to_owned();
-        found.push(StatisticLine { name, value, unit: "bytes" });
-    }
+    found.extend(private_memory(&text));
     found
+}
+
+/// `size resident shared …`, in pages: what is not of files goes when this process ends.
+fn private_memory(statm: &str) -> Option<StatisticLine> {
+    let pages: Vec<i64> = statm.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    let [_, resident, shared, ..] = pages[..] else { return None };
+    let value = (resident - shared).saturating_mul(i64::try_from(page_size()).ok()?);
+    Some(StatisticLine { name: "recorder_private_bytes".to_owned(), value, unit: "bytes" })
 }
 
 fn microseconds(name: &str, value: i64) -> StatisticLine {
     StatisticLine { name: name.to_owned(), value, unit: "us" }
 }
 
-/// `cpu user nice system idle iowait irq softirq …`, in ticks of all processors: what programs took
-/// and what the kernel did.
-fn processor_times(line: &str) -> Option<[StatisticLine; 2]> {
+/// `cpu user nice system idle iowait irq softirq …`, in ticks of all processors: what programs took,
+/// what the kernel did, and when there was nothing to do.
+fn processor_times(line: &str) -> Option<[StatisticLine; 3]> {
     let words = line.strip_prefix("cpu ")?.split_whitespace();
     let ticks: Vec<i64> = words.map_while(|word| word.parse().ok()).collect();
-    let [user, nice, system, _, _, irq, softirq, ..] = ticks[..] else { return None };
+    let [user, nice, system, idle, waiting, irq, softirq, ..] = ticks[..] else { return None };
     Some([
         microseconds("cpu_user_us", (user + nice) * TICK_US),
         microseconds("cpu_kernel_us", (system + irq + softirq) * TICK_US),
+        microseconds("cpu_idle_us", (idle + waiting) * TICK_US),
     ])
 }
 
@@ -101,10 +106,12 @@ mod tests {
              avg300=0.00 total=5\n",
         );
         put("proc/stat", "cpu  10 1 20 900 5 2 3 0 0 0\ncpu0 10 1 20 900 5 2 3 0 0 0\n");
+        put("proc/self/statm", "900 20 15 3 0 40 0\n");
         let found = lines(root.path());
-        let own = found.last().unwrap();
-        assert!(own.name == "recorder_cpu_us" && own.value > 0, "{own:?}");
-        let found = &found[..found.len() - 1];
+        let (found, own) = found.split_at(found.len() - 2);
+        assert!(own[0].name == "recorder_cpu_us" && own[0].value > 0, "{own:?}");
+        assert_eq!(own[1].name, "recorder_private_bytes");
+        assert_eq!(own[1].value, 5 * i64::try_from(page_size()).unwrap());
         let seen: Vec<_> = found.iter().map(|line| (line.name.as_str(), line.value)).collect();
         assert_eq!(
             seen,
@@ -117,6 +124,7 @@ mod tests {
                 ("pressure_io_full_us", 5),
                 ("cpu_user_us", 110_000),
                 ("cpu_kernel_us", 250_000),
+                ("cpu_idle_us", 9_050_000),
             ]
         );
         assert!(found[5].unit == "us" && found[0].unit == "count");

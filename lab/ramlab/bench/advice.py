@@ -29,7 +29,7 @@ RECORDED = {"scale": "full", "memory": "held", "seed": 1, "share": 0.85}
 LOOKS, LEAST_LOOK_MS, MOST_LOOK_MS = 120, 20, 100
 LEAD = 0.6
 # Of the processor: one that makes 10^9 instructions a second is some ten times slower than others
-LOOKS_CPU = "15%"
+LOOKS_CPU = "25%"
 LIMIT = 0.05
 # Points with a smaller slowdown are judged by nothing
 LEAST_SLOWDOWN = 0.01

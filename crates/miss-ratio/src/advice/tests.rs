@@ -20,6 +20,7 @@ fn looping(pages: f64) -> ObservedWindow {
         misses: PageKinds { anon: 0.0, file: 50.0 },
         lookups: 10_000.0,
         stall_seconds: Some(0.5),
+        full_stall_seconds: 0.5,
         reuse: Some(SampledReuse {
             scans: 100.0,
             watched_scans: 60,
@@ -81,6 +82,16 @@ fn the_kernels_own_time_may_be_a_part_of_what_a_miss_costs() {
     // It is no more than what was waited, however busy the kernel was with other things.
     assert_eq!(with(Some(7.0)), with(Some(0.5)));
     assert!((with(None).value - 0.01).abs() < 1e-9);
+}
+
+#[test]
+fn while_only_some_tasks_wait_others_may_make_up_for_it() {
+    let window = || ObservedWindow { full_stall_seconds: 0.1, ..looping(4000.0) };
+    let windows: Vec<_> = (0..12).map(|_| window()).collect();
+    let cost = MemoryAdvice::new(&windows, &SETTINGS).unwrap().miss_cost.unwrap().seconds;
+    // 50 misses; all waited for 0.1 s, some for half a second.
+    assert!((cost.value - 0.006).abs() < 1e-9, "{cost:?}");
+    assert!((0.0018..0.0025).contains(&cost.low) && (0.0095..0.0105).contains(&cost.high));
 }
 
 #[test]
@@ -207,7 +218,7 @@ fn work_that_only_waited_has_finite_figures() {
     let waited = || {
         let mut window = looping(4000.0);
         window.misses.file = 2000.0;
-        window.stall_seconds = Some(10.0);
+        (window.stall_seconds, window.full_stall_seconds) = (Some(10.0), 10.0);
         window.refaults.file.add(4, 2000.0);
         window
     };
@@ -256,7 +267,8 @@ fn figures_never_rise_with_memory_and_lie_in_their_intervals() {
     let advice = MemoryAdvice::new(&windows, &SETTINGS).unwrap();
     for pair in advice.sizes.windows(2) {
         let [less, more] = [pair[0].slowdown.unwrap(), pair[1].slowdown.unwrap()];
-        assert!(less.value >= more.value - 1e-12 && less.high >= more.high - 1e-12, "{pair:?}");
+        // Ends of intervals are values of draws, spread about another value.
+        assert!(less.value >= more.value - 1e-12 && less.high >= more.high * 0.99, "{pair:?}");
         assert!(less.low <= less.value && less.value <= less.high, "{pair:?}");
     }
 }

@@ -166,7 +166,7 @@ pub(super) fn observed(counters: &RecordedCounters) -> Result<ObservedTime, Unfi
     }
     let windows = parts.into_iter().map(|part| window(part, sampled)).collect();
     let watching = if sampled { WATCHING } else { 0.0 };
-    let own = fit.iter().map(|interval| interval.to.or_zero("recorder_resident_bytes"));
+    let own = fit.iter().map(|interval| interval.to.or_zero("recorder_private_bytes"));
     let recorder_bytes = own.sum::<f64>() / fit.len() as f64;
     let recorded_seconds = seconds(&all);
     Ok(ObservedTime { windows, recorded_seconds, watching, recorder_bytes, notes })
@@ -253,12 +253,15 @@ fn window(intervals: &[SampleInterval], sampled: bool) -> ObservedWindow {
         let used = sample.memory_pages - sample.free_pages - anon(sample) - file(sample);
         used.max(0.0) + sample.free_pages.min(sample.reserve_pages)
     };
-    let pressure = |resource: &str| {
-        let name = format!("pressure_{resource}_some_us");
-        let known = intervals.iter().all(|interval| interval.from.get(&name).is_some());
-        known.then(|| risen(&name) / 1e6)
+    // Waiting for a page that is read counts as both.
+    let stalls = |share: &str| {
+        let longest = ["memory", "io"].map(|resource| {
+            let name = format!("pressure_{resource}_{share}_us");
+            let known = intervals.iter().all(|interval| interval.from.get(&name).is_some());
+            known.then(|| risen(&name) / 1e6)
+        });
+        longest.into_iter().flatten().reduce(f64::max)
     };
-    let stalls = [pressure("memory"), pressure("io")].into_iter().flatten();
     let swap = intervals.iter().any(|interval| interval.to.swap);
     let distances = |kind: &str| {
         let mut found = RefaultDistances::default();
@@ -267,17 +270,19 @@ fn window(intervals: &[SampleInterval], sampled: bool) -> ObservedWindow {
         }
         found
     };
+    let processors = ProcessorTime::of(intervals, seconds);
     ObservedWindow {
-        seconds,
+        seconds: seconds - processors.as_ref().map_or(0.0, |time| time.recorder),
         memory_pages: mean(&|sample| sample.memory_pages),
         fixed_pages: mean(&fixed),
         evictable_pages: PageKinds { anon: mean(&anon), file: mean(&file) },
         misses: PageKinds { anon: risen("pswpin"), file: risen("ramslice_readahead") },
         unused_pages: risen("ramslice_readahead_unused"),
         lookups: risen("ramslice_lookup_read") + risen("ramslice_lookup_fault"),
-        // Waiting for a page that is read counts as both.
-        stall_seconds: stalls.reduce(f64::max),
-        kernel_seconds: kernel_seconds(intervals, seconds),
+        stall_seconds: stalls("some"),
+        // Where it is unknown, nothing makes up for a wait.
+        full_stall_seconds: stalls("full").or(stalls("some")).unwrap_or_default(),
+        kernel_seconds: processors.as_ref().map(|time| time.kernel),
         refaults: PageKinds {
             anon: if swap { distances("anon") } else { RefaultDistances::default() },
             file: distances("file"),
@@ -287,18 +292,35 @@ fn window(intervals: &[SampleInterval], sampled: bool) -> ObservedWindow {
     }
 }
 
-/// Time that the kernel took of a stretch, the recorder's part left out: on several processors that
-/// work side by side, what it took of each.
-fn kernel_seconds(intervals: &[SampleInterval], seconds: f64) -> Option<f64> {
-    let took = |name: &str| {
-        let risen = |interval: &SampleInterval| {
-            Some((interval.to.get(name)? - interval.from.get(name)?).max(0.0) / 1e6)
+/// What took the processors' time in a stretch, in seconds.
+struct ProcessorTime {
+    /// The kernel's, without what it did for the recorder: on several processors that work side by
+    /// side, what it took of each.
+    kernel: f64,
+    /// By how much the recorder made the work longer: where processors have nothing to do, it does
+    /// not.
+    recorder: f64,
+}
+
+impl ProcessorTime {
+    /// Nothing if it was not recorded.
+    fn of(intervals: &[SampleInterval], seconds: f64) -> Option<Self> {
+        let took = |name: &str| {
+            let risen = |interval: &SampleInterval| {
+                Some((interval.to.get(name)? - interval.from.get(name)?).max(0.0) / 1e6)
+            };
+            intervals.iter().map(risen).sum::<Option<f64>>()
         };
-        intervals.iter().map(risen).sum::<Option<f64>>()
-    };
-    let (kernel, user) = (took("cpu_kernel_us")?, took("cpu_user_us")?);
-    let own = (kernel - took("recorder_cpu_us")?).max(0.0);
-    Some(own / ((kernel + user) / seconds).max(1.0))
+        let (kernel, user) = (took("cpu_kernel_us")?, took("cpu_user_us")?);
+        let (idle, own) = (took("cpu_idle_us")?, took("recorder_cpu_us")?);
+        let busy = kernel + user;
+        // Ticks may miss a short stretch.
+        let (all, longest) = ((busy + idle).max(seconds), busy.max(seconds));
+        Some(Self {
+            kernel: (kernel - own).max(0.0) * seconds / longest,
+            recorder: (own * busy / all * seconds / all).min(seconds / 2.0),
+        })
+    }
 }
 
 /// Steps of the kernel's clock of refault distances: evictions, and pages that became active
