@@ -2,8 +2,7 @@
 """Advice on memory, judged: what `ramslice-lab advise` expects of other sizes, by one recorded run
 of each program at one size, against what the studies of `ramlab size` measured there.
 
-Parts of the suite size. Runs that are judged have other seeds than the recorded one. A program's
-first run with a share of 1.6 is where it is not slowed down.
+Parts of the suite size. Runs that are judged have other seeds than the recorded one.
 """
 
 import concurrent.futures
@@ -24,6 +23,9 @@ from . import stats
 # Not Java's garbage: its heap is limited, not memory
 PROGRAMS = tuple(name for name, study in STUDIES.items() if not study.is_heap)
 RECORDED = {"scale": "full", "memory": "held", "seed": 1, "share": 0.85}
+JUDGED_SEED = 2
+# The share with which nothing is slowed down
+PLENTY = 1.6
 # Of what a run takes: how often pages are looked at, within bounds in ms, and for how long before
 # it begins. A quarter of a recording only watches.
 LOOKS, LEAST_LOOK_MS, MOST_LOOK_MS = 120, 20, 100
@@ -37,15 +39,24 @@ LEAST_SLOWDOWN = 0.01
 ABOVE = 0.1
 
 
-def held(name, scale="full"):
-    """{(seed, share): run} of a study's held runs that count now; ends the program without any."""
-    runs, others = results.sort_out(results.load(name, scale))
+def held(name):
+    """{(seed, share): run} of a study's held runs that count now; nothing if the one that is
+    recorded once more is not among them, or none with another seed and plenty to compare with.
+    """
+    runs, _ = results.sort_out(results.load(name))
     found = {(run["seed"], run["share"]): run for run in runs
-             if run["scale"] == scale and run["memory"] in ("held", "plenty")}
-    if (RECORDED["seed"], RECORDED["share"]) not in found:
-        die(f"{results.path_of(name, scale)} has no held run that counts: 'ramlab bench size "
-            f"--only sizes' makes them{''.join(f'; {line}' for line in others)}", 2)
-    return found
+             if run["scale"] == "full" and run["memory"] == "held"}
+    recorded = (RECORDED["seed"], RECORDED["share"]) in found
+    return found if recorded and (JUDGED_SEED, PLENTY) in found else {}
+
+
+def studied(names):
+    """Those of the programs that have been studied; ends the program without any."""
+    found = [name for name in names if held(name)]
+    if left := [name for name in names if name not in found]:
+        print(f"advice: {', '.join(left)} left out, for want of runs that count: 'ramlab bench "
+              "size --only sizes' makes them", flush=True)
+    return found or die("no program has been studied", 2)
 
 
 def recorder(run):
@@ -82,10 +93,10 @@ class Advised:
     def points(self):
         """[(run, its slowdown, size, what is expected there)] of judged runs within the curve."""
         found = []
-        for (seed, share), run in sorted(self.runs.items(), key=str):
-            if share is None or seed == RECORDED["seed"] or (seed, 1.6) not in self.runs:
+        for (seed, _), run in sorted(self.runs.items()):
+            if seed == RECORDED["seed"] or (seed, PLENTY) not in self.runs:
                 continue
-            slowdown = run["elapsed_s"] / self.runs[seed, 1.6]["elapsed_s"] - 1
+            slowdown = run["elapsed_s"] / self.runs[seed, PLENTY]["elapsed_s"] - 1
             if outlook := at_size(self.advice, run["total_kib"] << 10):
                 found.append((run, slowdown, outlook))
         return found
@@ -201,10 +212,10 @@ def anon_misses(advice, outlook):
 
 def tried(one):
     """What the advised size costs, and one that is ABOVE, or a slice, below it."""
-    seed = RECORDED["seed"] + 1
+    seed = JUDGED_SEED
     found, least = one.study.found(), one.advice["least_bytes"]
-    best = one.runs[seed, 1.6]
-    floor_kib = one.runs[seed, 0.85]["floor_kib"]
+    best = one.runs[seed, PLENTY]
+    floor_kib = best["floor_kib"]
     left_kib = (least >> 10) - floor_kib
     less_kib = left_kib - max(ABOVE * left_kib, STUDIES[one.name].slice_kib)
     figures = {"program": one.name, "advised_mib": least / 2**20, "floor_mib": floor_kib / 1024}
@@ -244,7 +255,7 @@ def advice(args):
     args.used.modules.update(conditions.MODULES)
     args.used.guest_script("recorder.py")
     args.used.program("ramslice-lab")
-    names = ("readers",) if args.quick else PROGRAMS
+    names = studied(("readers",) if args.quick else PROGRAMS)
     disk_modules.build(images[conditions.FLAVOUR])
     with tempfile.TemporaryDirectory(prefix="advice-", dir="/var/tmp") as folder:
         advised = record_all(names, args.jobs, folder)

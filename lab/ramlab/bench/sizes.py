@@ -130,7 +130,10 @@ def judged(found, again=()):
 def is_complete(name, runs):
     """Whether a study has all its runs."""
     there = {(run["memory"], run["seed"], run["share"]) for run in runs}
-    shares = conditions.HEAP_SHARES if STUDIES[name].is_heap else conditions.SHARES
+    shares = conditions.HEAP_SHARES
+    if not STUDIES[name].is_heap:
+        least = results.least_share(runs, "full")
+        shares = [share for share in conditions.SHARES if share >= least]
     wanted = set(itertools.product(methods(name), range(1, conditions.SEEDS + 1), shares))
     ramps = {run["memory"] for run in runs} >= {"ramp"} or not STUDIES[name].can_ramp
     return wanted <= there and ramps

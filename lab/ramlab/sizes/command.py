@@ -293,6 +293,7 @@ def study(args):
             note_footprint(own.run(plenty, {}, nr))
         except RunFailed as failed:
             die(f"{args.name}, with plenty of memory: {failed}")
+    runs = possible(own, runs)
     # Those that are booted need to know what was left to those that were held
     for booted in (False, True):
         part = [run for run in runs if (run["memory"] == "booted") == booted]
@@ -302,6 +303,17 @@ def study(args):
             die(f"held runs of {args.name} are missing, which say how much to boot with: seed and "
                 f"share {', '.join(f'{seed} {share:g}' for seed, share in sorted(missing))}")
         carry_out_all(own, part, found, nr, args.jobs)
+
+
+def possible(own, runs):
+    """The runs without those whose share is less than what a machine keeps free; says which."""
+    least = results.least_share(own.kept(), own.scale)
+    small = sorted({run["share"] for run in runs if run["share"] < least})
+    if small and not STUDIES[own.name].is_heap:
+        print(f"size: {own.name}: shares {', '.join(f'{share:g}' for share in small)} are left out:"
+              f" a machine keeps {least:.2f} of the footprint free", flush=True)
+        return [run for run in runs if run["share"] >= least]
+    return runs
 
 
 def carry_out_all(own, runs, found, nr, jobs):

@@ -14,6 +14,7 @@ from ramlab.common import OUT, ROOT
 from . import STUDIES, conditions
 
 SCHEMA_VERSION = 1
+PAGE_KIB = 4
 # What makes a run the same run as another one.
 KEYS = ("scale", "memory", "seed", "share")
 
@@ -86,6 +87,17 @@ def footprint_of(runs, scale):
     found = [run["footprint_kib"] for run in runs
              if run["memory"] == "plenty" and run["scale"] == scale]
     return found[-1] if found else None
+
+
+def least_share(runs, scale):
+    """The share of the footprint that a machine keeps free in any case: its awake reserves; 0 if no
+    run with plenty of memory is there.
+    """
+    found = [run for run in runs if run["memory"] == "plenty" and run["scale"] == scale]
+    if not found:
+        return 0.0
+    kept = sum(zone["awake_reserve_pages"] for zone in found[-1]["zones_before"].values())
+    return kept * PAGE_KIB / found[-1]["footprint_kib"]
 
 
 def rows(runs):

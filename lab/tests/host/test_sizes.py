@@ -95,6 +95,20 @@ def test_a_full_footprint_below_forty_slices_is_named(capsys):
     assert not capsys.readouterr().out
 
 
+def test_shares_that_no_machine_leaves_are_left_out_and_named(capsys):
+    zones = {"DMA": {"awake_reserve_pages": 500}, "DMA32": {"awake_reserve_pages": 2500}}
+    plenty = run("plenty", share=None, footprint_kib=20_000, zones_before=zones)
+    assert results.least_share([plenty], "full") == pytest.approx(0.6)
+    assert results.least_share([run()], "full") == 0
+    own = argparse.Namespace(name="hpl", scale="full", kept=lambda: [plenty])
+    runs = [run(share=share) for share in (0.5, 0.7)]
+    assert command.possible(own, runs) == runs[1:]
+    assert "hpl: shares 0.5 are left out" in capsys.readouterr().out
+    # A heap is in plenty of memory
+    own.name = "garbage"
+    assert command.possible(own, runs) == runs
+
+
 def test_no_run_begins_once_one_has_failed_and_the_one_that_did_is_named(monkeypatch, capsys):
     begun = []
 
