@@ -33,7 +33,7 @@ FOLLOWING = "following"
 HELD_RATIO, RATIO_MARGIN = 0.97, 0.02
 # A look every two seconds, so that a boot lasts minutes and not hours
 MARKS = {"timeout_seconds": 2.0, "free_low_mib": 12, "free_high_mib": 28}
-FIXED_LOWS, BETWEEN_MIB = (24, 72, 120, 168), 16
+FIXED_LOWS, BETWEEN_MIB = (24, 48, 72, 96), 16
 # A ratio of fewer faults than this says nothing.
 LEAST_FAULTS = 100
 COMPARED = ("pgfault", "pgmajfault", "pgsteal_anon", "pgsteal_file", "pswpin", "pswpout")

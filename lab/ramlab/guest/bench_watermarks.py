@@ -22,9 +22,9 @@ from ramlab.guest.daemon import Daemon
 from ramlab.guest.harness import MIB, PAGE
 from ramlab.guest.hit_ratio import CountedFile, during, zipf
 
-FILE_MIB = 160
+FILE_MIB = 96
 # The part of the file that is used, and for how long
-PHASES = ((32, 250), (128, 250), (32, 250))
+PHASES = ((24, 250), (64, 250), (24, 250))
 QUICK_S = 20
 READS_PER_SECOND = 1000
 SKEW = 0.9
