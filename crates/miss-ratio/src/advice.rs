@@ -159,7 +159,9 @@ struct DrawBase {
     draw: WindowDraw,
     cost: f64,
     lookups: f64,
-    /// Pages that were read for no look-up.
+    /// Pages of files that were read.
+    read: f64,
+    /// Of these, those that were read for no look-up.
     unused: f64,
     best_seconds: f64,
 }
@@ -294,12 +296,13 @@ impl CurveSet<'_> {
     /// memory.
     fn base(&self, draw: WindowDraw, most: f64) -> DrawBase {
         let cost = if self.cost.is_some() { self.miss_seconds(&draw) } else { 0.0 };
-        let sum = |of: &dyn Fn(&ObservedWindow) -> f64| {
+        let sum = |of: &dyn Fn(&ObservedWindow) -> f64| -> f64 {
             self.windows.iter().zip(&draw.times).map(|(seen, times)| of(seen) * times).sum()
         };
-        let (lookups, unused) = (sum(&|seen| seen.lookups), sum(&|seen| seen.unused_pages));
+        let (lookups, read) = (sum(&|seen| seen.lookups), sum(&|seen| seen.misses.file));
+        let unused = sum(&|seen| seen.unused_pages);
         let best_seconds = self.sums(most, cost, &draw).seconds;
-        DrawBase { draw, cost, lookups, unused, best_seconds }
+        DrawBase { draw, cost, lookups, read, unused, best_seconds }
     }
 
     /// Seconds that a miss costs.
@@ -338,8 +341,10 @@ impl CurveSet<'_> {
     /// second.
     fn figures(&self, pages: f64, base: &DrawBase) -> [f64; 4] {
         let here = self.sums(pages, base.cost, &base.draw);
-        // What other sizes add to misses was used, and is wanted again.
-        let wanted = (here.misses.file - base.unused).max(0.0);
+        // What other sizes add to misses was used, and is wanted again; what they avoid was unused
+        // as often as the rest.
+        let left = if base.read > 0.0 { (here.misses.file / base.read).min(1.0) } else { 1.0 };
+        let wanted = (here.misses.file - base.unused * left).max(0.0);
         let hits = 1.0 - wanted / base.lookups;
         [
             if base.lookups > 0.0 { hits.max(0.0) } else { 0.0 },

@@ -188,7 +188,8 @@ def ratio_entries(advised):
             at = {"program": one.name, "seed": run["seed"], "share": run["share"]}
             if outlook["hit_ratio"] and lookups >= 10_000:
                 wanted = did["ramslice_readahead"] - did["ramslice_readahead_unused"]
-                files.append(at | {"measured": max(0, wanted) / lookups,
+                # As hit ratios end at 0: of a mapped file, one look-up may bring many pages
+                files.append(at | {"measured": min(max(0, wanted) / lookups, 1),
                                    "expected": 1 - outlook["hit_ratio"]["value"]})
             if one.uses >= 10_000:
                 anon.append(at | {"measured": did["pswpin"] / one.uses,
