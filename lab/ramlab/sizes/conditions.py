@@ -30,11 +30,14 @@ RAMP = {"share_high": 1.2, "share_low": 0.5, "step": 2, "step_ms": 200, "every_m
 # Of the host, for one run, its boot included.
 LIMIT_S = 60
 PROGRAMS = ("ramslice-lab",)
-MODULES = (*(f"lab/ramlab/sizes/{name}.py"
-             for name in ("__init__", "conditions", "disk_modules", "tpcc")),
-           "lab/ramlab/guest/size.py", "lab/ramlab/guest/size_work.py",
-           "lab/ramlab/guest/slow_disk.py", "lab/guest/quicksort.c", "lab/guest/readers.c",
-           "lab/guest/Garbage.java")
+COMMON = (*(f"lab/ramlab/sizes/{name}.py" for name in ("__init__", "conditions", "disk_modules")),
+          *(f"lab/ramlab/guest/{name}.py" for name in ("size", "size_work", "slow_disk")))
+READERS = ("lab/guest/readers.c",)
+# What only some studies are made of
+OWN = {"quicksort": ("lab/guest/quicksort.c",), "readers": READERS, "readers-10": READERS,
+       "biased": READERS, "biased-10": READERS, "garbage": ("lab/guest/Garbage.java",),
+       "tpcc": ("lab/ramlab/sizes/tpcc.py",)}
+MODULES = tuple(sorted({*COMMON, *(path for paths in OWN.values() for path in paths)}))
 
 
 @functools.cache
@@ -45,7 +48,8 @@ def depends(name, is_ramp):
     # Only a ramp calls a program of ours
     if named_image(FLAVOUR) or (is_ramp and "RAMSLICE_LAB_PROGRAM" in os.environ):
         return None
-    found = provenance.dependencies(MODULES, {FLAVOUR: True}, PROGRAMS if is_ramp else ())
+    modules = COMMON + OWN.get(name, ())
+    found = provenance.dependencies(modules, {FLAVOUR: True}, PROGRAMS if is_ramp else ())
     return found | {f"package {package}": provenance.package_version(package)
                     for package in STUDIES[name].packages}
 

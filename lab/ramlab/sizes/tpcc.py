@@ -30,7 +30,7 @@ log_timezone = 'GMT'
 autovacuum = off
 jit = off
 checkpoint_timeout = 1h
-max_wal_size = 256MB
+max_wal_size = 64MB
 min_wal_size = 32MB
 lc_messages = 'C'
 """

@@ -134,12 +134,15 @@ fn series<'a>(study: &'a SizeStudy, curve: &SizeCurve) -> Vec<SizeSeries<'a>> {
     found
 }
 
-/// Means of the points whose size is the same within a thousandth, by size.
+/// By how much sizes of one share may differ: slices are whole, and shares further apart.
+const SAME_SHARE: f64 = 0.05;
+
+/// Means of the points whose size is the same but for that, by size.
 fn means(points: &[(&SizeRun, f64)]) -> Vec<(f64, f64)> {
     let mut sorted: Vec<(f64, f64)> =
         points.iter().map(|(run, value)| (run.size.0 as f64 / MIB, *value)).collect();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let near = |a: &(f64, f64), b: &(f64, f64)| b.0 - a.0 <= 1e-3 * a.0.abs().max(1.0);
+    let near = |a: &(f64, f64), b: &(f64, f64)| b.0 - a.0 <= SAME_SHARE * a.0.abs();
     sorted
         .chunk_by(near)
         .map(|group| {
@@ -416,7 +419,7 @@ mod tests {
             let size = Bytes((mib * MIB) as u64);
             (SizeRun { size, ..study.runs[0].clone() }, value)
         };
-        let runs = [at(100.0, 6.0), at(100.05, 8.0), at(160.0, 2.0)];
+        let runs = [at(100.0, 6.0), at(104.0, 8.0), at(160.0, 2.0)];
         let points: Vec<_> = runs.iter().map(|(run, value)| (run, *value)).collect();
         let found = means(&points);
         assert_eq!(found.len(), 2);
