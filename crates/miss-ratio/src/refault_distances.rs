@@ -50,7 +50,7 @@ impl RefaultSizes {
     /// was read in that time, without what that memory would have kept itself: x more pages avoid
     /// the refaults that come within t, where x is the sum of misses that remain, M - R, up to t
     /// (the model of average eviction time, Hu et al. 2018, from the eviction on). With E steps of
-    /// the clock, of which a distance d is a share of d / E, that is the sum of (M - R) / E up to d.
+    /// the clock, of which a distance d is a share of d / E, it is the sum of (M - R) / E up to d.
     pub fn new(refaults: [&RefaultDistances; 2], misses: f64, steps: Option<f64>) -> Self {
         let mut left = misses.max(refaults.iter().map(|kind| kind.total()).sum());
         let mut sizes = [0.0; NR_ORDERS + 1];

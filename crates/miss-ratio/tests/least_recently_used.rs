@@ -3,8 +3,8 @@
 //! Tolerances, as the mean distance of miss ratios over all sizes up to the curve's end: 0.02 for
 //! independent references, uniform or by Zipf's law; 0.04 for loops, whose cliff the bins of reuse
 //! times blur; 0.1 for a quarter of the pages of a trace by Zipf's law with exponent 0.5,
-//! where no single page matters. Of more memory, from refaults by powers of two: 0.03 for independent
-//! references.
+//! where no single page matters. Of more memory, from refaults by powers of two: 0.03 for
+//! independent references.
 
 use std::collections::HashMap;
 

@@ -59,8 +59,8 @@ fn microseconds(name: &str, value: i64) -> StatisticLine {
     StatisticLine { name: name.to_owned(), value, unit: "us" }
 }
 
-/// `cpu user nice system idle iowait irq softirq …`, in ticks of all processors: what programs took,
-/// what the kernel did, and when there was nothing to do.
+/// `cpu user nice system idle iowait irq softirq …`, in ticks of all processors: what programs
+/// took, what the kernel did, and when there was nothing to do.
 fn processor_times(line: &str) -> Option<[StatisticLine; 3]> {
     let words = line.strip_prefix("cpu ")?.split_whitespace();
     let ticks: Vec<i64> = words.map_while(|word| word.parse().ok()).collect();
