@@ -293,7 +293,7 @@ def study(args):
             note_footprint(own.run(plenty, {}, nr))
         except RunFailed as failed:
             die(f"{args.name}, with plenty of memory: {failed}")
-    runs = possible(own, runs)
+    runs = possible(own, runs, args.share)
     # Those that are booted need to know what was left to those that were held
     for booted in (False, True):
         part = [run for run in runs if (run["memory"] == "booted") == booted]
@@ -305,15 +305,20 @@ def study(args):
         carry_out_all(own, part, found, nr, args.jobs)
 
 
-def possible(own, runs):
-    """The runs without those whose share is less than what a machine keeps free; says which."""
+def possible(own, runs, asked):
+    """The runs without those whose share is less than what a machine keeps free; says which, and
+    refuses them if these shares were asked for.
+    """
     least = results.least_share(own.kept(), own.scale)
     small = sorted({run["share"] for run in runs if run["share"] < least})
-    if small and not STUDIES[own.name].is_heap:
-        print(f"size: {own.name}: shares {', '.join(f'{share:g}' for share in small)} are left out:"
-              f" a machine keeps {least:.2f} of the footprint free", flush=True)
-        return [run for run in runs if run["share"] >= least]
-    return runs
+    if not small or STUDIES[own.name].is_heap:
+        return runs
+    which = f"{own.name}: shares {', '.join(f'{share:g}' for share in small)}"
+    why = f"a machine keeps {least:.2f} of the footprint free"
+    if asked:
+        die(f"{which} cannot be had: {why}", 2)
+    print(f"size: {which} are left out: {why}", flush=True)
+    return [run for run in runs if run["share"] >= least]
 
 
 def carry_out_all(own, runs, found, nr, jobs):

@@ -102,11 +102,15 @@ def test_shares_that_no_machine_leaves_are_left_out_and_named(capsys):
     assert results.least_share([run()], "full") == 0
     own = argparse.Namespace(name="hpl", scale="full", kept=lambda: [plenty])
     runs = [run(share=share) for share in (0.5, 0.7)]
-    assert command.possible(own, runs) == runs[1:]
+    assert command.possible(own, runs, None) == runs[1:]
     assert "hpl: shares 0.5 are left out" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        command.possible(own, runs, [0.5, 0.7])
+    assert ended.value.code == 2
+    assert "shares 0.5 cannot be had: a machine keeps 0.60" in capsys.readouterr().err
     # A heap is in plenty of memory
     own.name = "garbage"
-    assert command.possible(own, runs) == runs
+    assert command.possible(own, runs, [0.5]) == runs
 
 
 def test_no_run_begins_once_one_has_failed_and_the_one_that_did_is_named(monkeypatch, capsys):
@@ -176,10 +180,11 @@ def test_the_order_of_units_is_the_seeds_and_the_units_are_the_same():
     assert sorted(one.splitlines()[1:]) == sorted(other.splitlines()[1:])
 
 
-def test_biased_readers_differ_from_others_in_their_choice_alone():
+def test_biased_readers_differ_from_others_in_their_choice_and_have_more_files():
     plain, biased = (reader_words(STUDIES[name].scales["full"]["work"], 1)
                      for name in ("readers", "biased"))
-    assert [a != b for a, b in zip(plain, biased)].count(True) == 1
+    differ = [(a, b) for a, b in zip(plain, biased) if a != b]
+    assert differ == [(1400, 1500), (0, 80), (70, 75)]
 
 
 # --- what the benchmark makes of it ---
