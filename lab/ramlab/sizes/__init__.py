@@ -246,7 +246,7 @@ STUDIES = {
         "a mix like TPC-C's on PostgreSQL, by four clients of pgbench",
         {"tiny": {"work": tpcc.settings(1, 10, 80), "memory_mib": 384,
                   "disk": {"swap_mib": 16, "files_mib": 176, "delay_us": 200}},
-         "full": {"work": tpcc.settings(2, 1, 1200), "memory_mib": 928,
+         "full": {"work": tpcc.settings(2, 1, 1200), "memory_mib": 976,
                   "disk": {"swap_mib": 32, "files_mib": 448, "delay_us": 200}}},
         lambda folder, work: tpcc.root_files(folder, work, libraries),
         lambda work, _seed, _folder: tpcc.expected(work), packages=("postgresql-15",)),
