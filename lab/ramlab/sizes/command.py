@@ -268,16 +268,14 @@ def repeat(args):
     put_json(args.repeat, [{"one": one, "other": other}])
 
 
-def note_footprint(entry):
-    """Says if slices are not small beside a full run's footprint; sizes are then reached less
-    exactly, which the benchmark reports.
-    """
+def check_footprint(entry):
+    """A full run's footprint is large enough for slices to be small beside it."""
     study = STUDIES[entry["program"]]
     least = study.least_slices * study.slice_kib
     if entry["scale"] == "full" and entry["footprint_kib"] < least:
-        print(f"size: {entry['program']}: the footprint is {entry['footprint_kib'] / 1024:.1f} "
-              f"MiB, less than {study.least_slices} slices of {study.slice_kib >> 10} MiB: larger "
-              "data would be better", flush=True)
+        die(f"{entry['program']}: the footprint is {entry['footprint_kib'] / 1024:.1f} MiB, and "
+            f"{study.least_slices} slices of {study.slice_kib >> 10} MiB are the least: larger "
+            "data are needed")
 
 
 def study(args):
@@ -290,7 +288,7 @@ def study(args):
     print(f"size: {args.name}, {nr} runs at scale {args.scale}", flush=True)
     if not known:
         try:
-            note_footprint(own.run(plenty, {}, nr))
+            check_footprint(own.run(plenty, {}, nr))
         except RunFailed as failed:
             die(f"{args.name}, with plenty of memory: {failed}")
     runs = possible(own, runs, args.share)

@@ -86,13 +86,13 @@ def test_the_footprint_is_that_of_the_run_with_plenty_at_this_scale():
     assert results.footprint_of([run()], "full") is None
 
 
-def test_a_full_footprint_below_forty_slices_is_named(capsys):
+def test_a_full_footprint_below_forty_slices_is_refused(capsys):
     entry = {"program": "quicksort", "scale": "full", "footprint_kib": 40 * 2048 - 1}
-    command.note_footprint(entry)
-    assert "80.0 MiB, less than 40 slices of 2 MiB" in capsys.readouterr().out
-    command.note_footprint(entry | {"footprint_kib": 40 * 2048})
-    command.note_footprint(entry | {"scale": "tiny"})
-    assert not capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        command.check_footprint(entry)
+    assert "40 slices of 2 MiB are the least" in capsys.readouterr().err
+    command.check_footprint(entry | {"footprint_kib": 40 * 2048})
+    command.check_footprint(entry | {"scale": "tiny"})
 
 
 def test_shares_that_no_machine_leaves_are_left_out_and_named(capsys):
