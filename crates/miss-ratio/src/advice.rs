@@ -212,8 +212,9 @@ impl MemoryAdvice {
         let middle = set.base(WindowDraw::middle(windows.len()), most);
         let draws: Vec<_> =
             draws(windows.len()).into_iter().map(|draw| set.base(draw, most)).collect();
-        let outlooks: Vec<_> =
+        let mut outlooks: Vec<_> =
             sizes.iter().map(|&pages| set.outlook(pages, &middle, &draws)).collect();
+        never_rising(&mut outlooks);
         let least = set.cost.and_then(|_| least(&outlooks, begin, settings, set.seconds()));
         Ok(Self {
             miss_cost: set.cost.map(|source| set.miss_cost(source, &middle, &draws)),
@@ -248,6 +249,25 @@ fn sizes(begin: f64, present: f64, end: f64, step: f64) -> Vec<f64> {
     // Means of whole numbers may be off by a little.
     found.dedup_by(|more, less| *more - *less < 0.5);
     found
+}
+
+/// Widens intervals of slowdowns so that neither end rises with memory, as no draw does: ends are
+/// spread about figures that differ, and would cross by a little.
+fn never_rising(outlooks: &mut [SizeOutlook]) {
+    for at in (1..outlooks.len()).rev() {
+        if let Some(more) = outlooks[at].slowdown
+            && let Some(less) = &mut outlooks[at - 1].slowdown
+        {
+            less.high = less.high.max(more.high);
+        }
+    }
+    for at in 1..outlooks.len() {
+        if let Some(less) = outlooks[at - 1].slowdown
+            && let Some(more) = &mut outlooks[at].slowdown
+        {
+            more.low = more.low.min(less.low);
+        }
+    }
 }
 
 /// Where the cost of a miss comes from.
