@@ -9,6 +9,7 @@
 //! [`Recorder`] writes, [`Recording`] reads and checks. Column names carry their unit; the
 //! columns of each table are the fields of its row type in [`tables`].
 
+mod added_rows;
 mod cache_use;
 mod census_rows;
 mod clock;
@@ -17,7 +18,6 @@ mod error;
 mod filesystem_usage;
 mod page_cache;
 mod part;
-mod pressure_rows;
 mod proc_statistics;
 mod reader;
 mod recorder;

@@ -8,6 +8,7 @@ use ramslice_types::{
     Backend, BackendInfo, MachineState, PriceParameter, SliceId, SliceSnapshot, SliceState,
 };
 
+use crate::added_rows;
 use crate::cache_use;
 use crate::census_rows::{self, CensusSchedule};
 use crate::clock::ClockReading;
@@ -15,7 +16,6 @@ use crate::daemon_watermarks::DaemonWatermarks;
 use crate::error::WriteError;
 use crate::filesystem_usage;
 use crate::part;
-use crate::pressure_rows;
 use crate::proc_statistics;
 use crate::recording_dir;
 use crate::recording_info::{RecordingEnd, RecordingInfo};
@@ -376,7 +376,7 @@ impl<'a> Recorder<'a> {
             let mut figures = proc_statistics::vmstat(&self.root.join("proc/vmstat"))?;
             let (marks, moves) = self.watermarks.read(&self.root, now.realtime.0 as f64 / 1e6);
             figures.extend(marks);
-            figures.extend(pressure_rows::lines(&self.root));
+            figures.extend(added_rows::lines(&self.root));
             if let Some(reuse) = &self.reuse {
                 figures.extend(reuse.lines());
             }
