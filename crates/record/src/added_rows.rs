@@ -4,7 +4,9 @@
 use std::fs;
 use std::path::Path;
 
-use rustix::param::page_size;
+use procfs_core::process::StatM;
+use procfs_core::{CpuTime, ExplicitSystemInfo, FromRead, FromReadSI, KernelStats};
+use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::proc_statistics::StatisticLine;
@@ -12,8 +14,6 @@ use crate::proc_statistics::StatisticLine;
 const REFAULTS: &str = "sys/kernel/mm/ramslice/refault_distances";
 /// Of `/proc/pressure`: what waited for memory, and what waited for disks.
 const RESOURCES: [&str; 2] = ["memory", "io"];
-/// What `/proc/stat` counts in: hundredths of a second, on all architectures with ramslice.
-const TICK_US: i64 = 10_000;
 
 /// The rows of what is there: kernels without ramslice have no distances, and pressure may be left
 /// out or off.
@@ -37,21 +37,20 @@ pub(crate) fn lines(root: &Path) -> Vec<StatisticLine> {
             found.extend(pressure(resource, line));
         }
     }
-    let text = fs::read_to_string(root.join("proc/stat")).unwrap_or_default();
-    if let Some(times) = text.lines().next().and_then(processor_times) {
-        found.extend(times);
+    if let Ok(stat) = KernelStats::from_file(root.join("proc/stat"), &system()) {
+        found.extend(processor_times(&stat.total));
         found.push(microseconds("recorder_cpu_us", own_cpu_us()));
     }
-    let text = fs::read_to_string(root.join("proc/self/statm")).unwrap_or_default();
-    found.extend(private_memory(&text));
+    if let Ok(memory) = StatM::from_file(root.join("proc/self/statm")) {
+        found.extend(private_memory(&memory));
+    }
     found
 }
 
-/// `size resident shared …`, in pages: what is not of files goes when this process ends.
-fn private_memory(statm: &str) -> Option<StatisticLine> {
-    let pages: Vec<i64> = statm.split_whitespace().map_while(|word| word.parse().ok()).collect();
-    let [_, resident, shared, ..] = pages[..] else { return None };
-    let value = (resident - shared).saturating_mul(i64::try_from(page_size()).ok()?);
+/// What is not of files goes when this process ends.
+fn private_memory(memory: &StatM) -> Option<StatisticLine> {
+    let pages = memory.resident.saturating_sub(memory.shared);
+    let value = i64::try_from(pages.checked_mul(page_size() as u64)?).ok()?;
     Some(StatisticLine { name: "recorder_private_bytes".to_owned(), value, unit: "bytes" })
 }
 
@@ -59,17 +58,27 @@ fn microseconds(name: &str, value: i64) -> StatisticLine {
     StatisticLine { name: name.to_owned(), value, unit: "us" }
 }
 
-/// `cpu user nice system idle iowait irq softirq …`, in ticks of all processors: what programs
-/// took, what the kernel did, and when there was nothing to do.
-fn processor_times(line: &str) -> Option<[StatisticLine; 3]> {
-    let words = line.strip_prefix("cpu ")?.split_whitespace();
-    let ticks: Vec<i64> = words.map_while(|word| word.parse().ok()).collect();
-    let [user, nice, system, idle, waiting, irq, softirq, ..] = ticks[..] else { return None };
-    Some([
-        microseconds("cpu_user_us", (user + nice) * TICK_US),
-        microseconds("cpu_kernel_us", (system + irq + softirq) * TICK_US),
-        microseconds("cpu_idle_us", (idle + waiting) * TICK_US),
-    ])
+/// Time of all processors: what programs took, what the kernel did, and when there was nothing to
+/// do.
+fn processor_times(all: &CpuTime) -> [StatisticLine; 3] {
+    let interrupts = all.irq.unwrap_or_default() + all.softirq.unwrap_or_default();
+    let tick_us = 1_000_000 / clock_ticks_per_second();
+    let times = [
+        ("cpu_user_us", all.user + all.nice),
+        ("cpu_kernel_us", all.system + interrupts),
+        ("cpu_idle_us", all.idle + all.iowait.unwrap_or_default()),
+    ];
+    times.map(|(name, ticks)| microseconds(name, i64::try_from(ticks * tick_us).unwrap_or(0)))
+}
+
+/// This system, as parsers want to know it; the time of its boot is not asked for.
+fn system() -> ExplicitSystemInfo {
+    ExplicitSystemInfo {
+        boot_time_secs: 0,
+        ticks_per_second: clock_ticks_per_second(),
+        page_size: page_size() as u64,
+        is_little_endian: cfg!(target_endian = "little"),
+    }
 }
 
 /// CPU time of this process so far.
@@ -105,7 +114,11 @@ mod tests {
             "some avg10=1.00 avg60=0.00 avg300=0.00 total=12\nfull avg10=0.00 avg60=0.00 \
              avg300=0.00 total=5\n",
         );
-        put("proc/stat", "cpu  10 1 20 900 5 2 3 0 0 0\ncpu0 10 1 20 900 5 2 3 0 0 0\n");
+        put(
+            "proc/stat",
+            "cpu  10 1 20 900 5 2 3 0 0 0\ncpu0 10 1 20 900 5 2 3 0 0 0\nctxt 1\nbtime 2\n\
+             processes 3\n",
+        );
         put("proc/self/statm", "900 20 15 3 0 40 0\n");
         let found = lines(root.path());
         let (found, own) = found.split_at(found.len() - 2);
