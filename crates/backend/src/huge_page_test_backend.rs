@@ -1,4 +1,4 @@
-//! A backend for tests of huge pages: it tells what stays in slices, and has a pool.
+//! A backend for tests of huge pages: slices in which known pages stay, and a pool of huge pages.
 
 use std::sync::Mutex;
 use std::time::Duration;
