@@ -6,7 +6,6 @@ Parts of the suite cold. Instructions are counted by guests with one processor; 
 and counters of the kernel has two, and time as it passes.
 """
 
-import os
 import statistics
 
 from . import machines, stats
@@ -150,7 +149,7 @@ def automatic(args):
     """The daemon moves what is idle: accesses that reach cold slices, and a CPU's share."""
     note_sources(args)
     images = images_of("plain")
-    daemon = os.environ.get("RAMSLICE_DAEMON") or args.used.program("ramsliced")
+    daemon = args.used.program("ramsliced")
     words = ["automatic", *((WARM_QUICK_S, WINDOW_QUICK_S) if args.quick else (WARM_S, WINDOW_S)),
              args.seed]
     boots = [boot("automatic", "plain", "ramslice=128M ramslice_cold=640M", words,

@@ -8,7 +8,6 @@ judged by them (advice.py), and counts of the page cache by patterns whose hit r
 
 import itertools
 import json
-import os
 import statistics
 import subprocess
 import tempfile
@@ -207,7 +206,7 @@ def watermarks(args):
     """
     images = images_of("plain")
     args.used.modules.update(("lab/ramlab/guest/hit_ratio.py", "lab/ramlab/guest/daemon.py"))
-    daemon = os.environ.get("RAMSLICE_DAEMON") or args.used.program("ramsliced")
+    daemon = args.used.program("ramsliced")
     arms = {FOLLOWING: MARKS | {"hit_ratio": HELD_RATIO, "least_lookups": 1000,
                                 "cache_free_low_mib": FIXED_LOWS[0],
                                 "cache_free_high_mib": FIXED_LOWS[0] + BETWEEN_MIB}}
