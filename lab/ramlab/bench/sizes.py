@@ -170,10 +170,16 @@ def sizes(args):
     for script in ("size.py", "size_work.py", "slow_disk.py"):
         args.used.guest_script(script)
     program = args.used.program("ramslice-lab")
+    failed = []
     for words in commands(args.quick):
         print(f"ramlab {' '.join(map(str, words))}", flush=True)
         if status := subprocess.run([str(RAMLAB), *map(str, words)], cwd=ROOT).returncode:
-            die(f"ramlab {words[0]} {words[1]} ended with status {status}", status)
+            if status < 0 or status > 128:
+                die(f"ramlab {words[0]} {words[1]} was ended", 1)
+            failed.append(words[1])
+    if failed:
+        die(f"these studies failed, as they say above: {', '.join(failed)}. What the others found "
+            "is kept: once more, only what is missing runs")
     scale = "tiny" if args.quick else "full"
     again = [pair for name in conditions.BOOTED for pair in repeated(name, scale)]
     new = judged(kept(scale), again)

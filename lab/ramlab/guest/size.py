@@ -7,11 +7,12 @@ Usage: python3 -m ramlab.guest.size JOB
 
 A job is a file of JSON: program, seed, work (what the program wants to know), expected (what must
 come out), root_files ({path in its root: where to copy it from}), modules (folder of the slow
-disk's), disk (swap_mib, files_mib, delay_us), record (see recorder.py; may be missing) and
-memory:
+disk's), disk (swap_mib, files_mib, delay_us), record (see recorder.py; may be missing), sealed
+(whether all files are in a RAM disk, and may be removed from it; may be missing) and memory:
 
   plenty   all of the machine is left to it, and its footprint is measured
-  held     slices are held until `share` of `footprint_kib` is left above the kernel's own floor
+  held     slices are held until `share` of `footprint_kib` is left above the kernel's own floor;
+           if that many cannot be held, a disk that is never read takes the rest
   booted   the machine was booted with less: it must have `total_kib`, or nothing is run
   heap     the program's heap has `share` of its live data, which are footprint_kib
   ramp     slices are held and given back while it runs, from share_high to share_low of the
@@ -23,6 +24,7 @@ so there are no figures. Status 2: the job cannot be done, and says what is allo
 held. However it ends, what it held is given back.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -105,7 +107,8 @@ def check_job(job, total_kib, floor_kib, least_kib):
 def least_left_kib(device):
     """What is kept free of the machine as it is: the zones' awake reserves."""
     page_kib = device.info().page_bytes >> 10
-    return sum(zone.awake_reserve_pages for zone in device.zones()) * page_kib
+    return page_kib * sum(min(zone.awake_reserve_pages, zone.managed_pages)
+                          for zone in device.zones())
 
 
 class HeldMemory:
@@ -214,11 +217,15 @@ def measured(job, device, program):
     if job["memory"] == "heap":
         program.heap_kib = round(job["share"] * job["footprint_kib"])
     with HeldMemory(device) as held:
+        filled_kib = 0
         if job["memory"] == "held":
             held.leave(wanted)
             # Watermarks follow a moment after the last request
             time.sleep(0.2)
-        left = dev.meminfo("MemTotal")
+            above_kib = dev.meminfo("MemTotal") - wanted
+            if above_kib > device.info().slice_bytes >> 10:
+                filled_kib = slow_disk.fill(above_kib)
+        left = dev.meminfo("MemTotal") - filled_kib
         announce(job)
         sampler = FootprintSampler(used_kib()) if job["memory"] == "plenty" else None
         if sampler:
@@ -239,6 +246,7 @@ def measured(job, device, program):
             if sampler:
                 figures["footprint_kib"] = figures["live_kib"]
         figures |= {"zones_before": zones_before, "zones_after": zones(device),
+                    "filled_kib": filled_kib,
                     "held_slices": len(held.slices),
                     "refused": {str(number): why for number, why in held.refused.items()}}
     return figures | {
@@ -307,11 +315,13 @@ def give_back_all(device):
 
 def run(job, device):
     """The figures of one run."""
-    with NeverIdle():
+    # A sealed guest waits for no answer of the host's
+    busy = contextlib.nullcontext if job.get("sealed") else NeverIdle
+    with busy():
         slow_disk.make_all(job["modules"], **job["disk"])
     program = size_work.PROGRAMS[job["program"]](job, slow_disk.FOLDER)
     try:
-        with NeverIdle():
+        with busy():
             program.prepare()
             lock_ourselves()
         settle()

@@ -46,6 +46,9 @@ class SizedProgram:
                 subprocess.run(["cp", "-a", path, to], check=True)
             else:
                 shutil.copy2(path, to)
+            if self.job.get("sealed"):
+                # A RAM disk's file is in memory as long as it is there
+                subprocess.run(["rm", "-r", path], check=True)
         (self.root / "tmp").mkdir(exist_ok=True)
         (self.root / "tmp").chmod(0o1777)
         for name in ("dev", "proc"):
@@ -251,12 +254,15 @@ class Garbage(SizedProgram):
 class Hpl(SizedProgram):
     """HPL, the part of the HPC Challenge that solves a system of linear equations.
 
-    The other parts, which cannot be left out, run before anything is counted: at the begin of HPL
-    the program is stopped, and goes on in run(). The residual is checked by HPL itself.
+    The other parts, which cannot be left out, run before anything is counted, with a small matrix:
+    the program reads its input at first and once more at the begin of HPL. There it is stopped, and
+    goes on in run(). The residual is checked by HPL itself.
     """
 
     UNIT, MORE_IS_BETTER = "Gflop/s", True
     BEGIN, END = "Begin of HPL section", "End of HPL section"
+    # One of the last parts before HPL, and what all before it have for N
+    EARLIER, EARLIER_N = "Begin of MPIFFT section", 200
     POLL_S = 0.005
     # One process, without anything to start or talk to others; what other parts have freed is not
     # kept in the heap, where the matrix would find it
@@ -269,11 +275,19 @@ class Hpl(SizedProgram):
     def prepare(self):
         super().prepare()
         self.mount("sys")
-        (self.root / "tmp/hpccinf.txt").write_text(HPL_INPUT.format(n=self.settings["n"]))
+        self.write_input(self.EARLIER_N)
         self.out = self.root / "tmp/hpccoutf.txt"
         self.process = self.begin("/usr/bin/hpcc", folder="/tmp", env=self.ENVIRONMENT)
+        self.wait_for(self.EARLIER)
+        self.write_input(self.settings["n"])
         self.wait_for(self.BEGIN)
         self.process.send_signal(signal.SIGSTOP)
+
+    def write_input(self, n):
+        """The program's input, which appears at once."""
+        fresh = self.root / "tmp/hpccinf.new"
+        fresh.write_text(HPL_INPUT.format(n=n))
+        fresh.rename(self.root / "tmp/hpccinf.txt")
 
     def wait_for(self, text):
         """Until the program has written this."""

@@ -33,8 +33,8 @@ def load(modules):
             subprocess.run(["mount", "-t", "configfs", "configfs", CONFIGFS], check=True)
 
 
-def make(name, mib, delay_us):
-    """A disk of so many MiB, filled with zeroes; its device."""
+def make(name, mib, delay_us, filled_kib=None):
+    """A disk of so many MiB, all of it or so many KiB filled with zeroes; its device."""
     home = CONFIGFS / "nullb" / name
     home.mkdir()
     # The timer ends a request; 2 is its number in each of both
@@ -43,8 +43,9 @@ def make(name, mib, delay_us):
                        ("memory_backed", 1), ("discard", 0), ("power", 1)):
         dev.write(home / key, value)
     device = f"/dev/{name}"
-    subprocess.run(["dd", "if=/dev/zero", f"of={device}", "bs=1M", f"count={mib}", "oflag=direct",
-                    "status=none"], check=True)
+    filled_bytes = (filled_kib or mib << 10) << 10
+    subprocess.run(["dd", "if=/dev/zero", f"of={device}", "bs=1M", f"count={filled_bytes}B",
+                    "oflag=direct", "status=none"], check=True)
     return device
 
 
@@ -63,13 +64,21 @@ def make_all(modules, swap_mib, files_mib, delay_us):
     subprocess.run(["mount", "-o", "noatime", files, FOLDER], check=True)
 
 
+def fill(kib):
+    """A disk that is never read takes so much memory, be it in slices or not; KiB that it took."""
+    free_kib = dev.meminfo("MemFree")
+    make("filling", -(-kib // 1024), 0, kib)
+    return free_kib - dev.meminfo("MemFree")
+
+
 def end():
-    """What make_all() made is gone, and its memory free again."""
+    """What make_all() and fill() made is gone, and its memory free again."""
     subprocess.run(["swapoff", "/dev/slowswap"], check=True)
     subprocess.run(["umount", FOLDER], check=True)
-    for name in ("slowswap", "slowfiles"):
-        dev.write(CONFIGFS / "nullb" / name / "power", 0)
-        os.rmdir(CONFIGFS / "nullb" / name)
+    for home in (CONFIGFS / "nullb").iterdir():
+        if home.is_dir():
+            dev.write(home / "power", 0)
+            os.rmdir(home)
 
 
 def use():

@@ -17,30 +17,40 @@ program in Java has plenty of memory, and shares of its live data as its heap (-
 Each run adds its figures to results/sizes/NAME.json as soon as it is over; --resume does what is
 missing there, and again what was made with other code. Those at the scale tiny, which are no
 evidence, go to out/sizes. `ramslice-lab report results/sizes/*.json` draws them. --repeat does the
-first seed's least size once more and writes both runs to a file: their counts are the same but for
-0.1%.
+first seed's least size once more and writes both runs to a file: their counts are the same, because
+the machine has all files in memory, and nothing of the host's reaches it.
 """
 
 import argparse
 import concurrent.futures
 import contextlib
 import datetime
+import json
 import os
-import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 
 from ramlab.bench import entries
-from ramlab.common import CACHE, RAMLAB, ROOT, built, die, provenance, put_json, stream_vm
+from ramlab.common import CACHE, RAMLAB, ROOT, built, die, own_folder, provenance, put_json
 from ramlab.kernel.images import image
+from ramlab.vm import sealed_guest
 
-from . import SCALES, STUDIES, conditions, disk_modules, expected, java_classes, prepared, results
+from . import (
+    SCALES,
+    STUDIES,
+    conditions,
+    disk_modules,
+    expected,
+    java_classes,
+    prepared,
+    ram_disk,
+    results,
+)
 
 MEMORIES = ("held", "booted", "heap", "ramp")
 # Boots with less: that MemTotal is as wanted takes a second try, because the kernel's own part of
@@ -115,55 +125,59 @@ def job(name, scale, run, modules, **fields):
     } | fields
 
 
-def boot(orders, memory_mib, slice_kib, words="", recording=None):
+def boot(orders, scale, words="", recording=None):
     """Boots a machine for a job; its figures, with the seconds that the host took.
 
     recording: what the recorder is to do, if there is to be one (see guest/recorder.py); "to" is a
     folder here.
     """
-    with tempfile.TemporaryDirectory(prefix="size-", dir=CACHE / "runs") as folder:
-        path = Path(folder) / "job.json"
+    study = STUDIES[orders["program"]]
+    memory_mib, slice_kib = study.scales[scale]["memory_mib"], study.slice_kib
+    words = " ".join([f"ramslice={slice_kib << 10}", conditions.KERNEL_WORDS, study.kernel_words,
+                      words])
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        folder = own_folder("size-", CACHE / "runs", stack)
+        share, lab = None, None
         if recording:
-            orders = orders | {"record": recording | {"to": f"{folder}/recording"}}
-        put_json(path, orders)
-        guest = f"exec python3 -m ramlab.guest.size {shlex.quote(str(path))}"
+            share = folder / "share"
+            share.mkdir()
+            orders = orders | {"record": recording | {"to": "/run/results/recording",
+                                                      "share": sealed_guest.SHARE}}
         if orders["memory"] == "ramp" or recording:
-            guest = f"export RAMSLICE_LAB_PROGRAM={shlex.quote(lab_program())}; {guest}"
-        line = [RAMLAB, "vm", "--quiet", "--kernel", conditions.FLAVOUR, "--mem", f"{memory_mib}M",
-                "--cpus", "1", "--append",
-                f"ramslice={slice_kib << 10} {conditions.KERNEL_WORDS} {words}".strip(),
-                "--qemu-opt", conditions.ICOUNT, "--rw", folder, "--timeout",
-                str(10 * conditions.LIMIT_S), "--", guest]
-        figures = []
-        began = time.monotonic()
-        status = stream_vm([str(word) for word in line], figures.append)
-        took = time.monotonic() - began
+            lab = lab_program()
+        disk = folder / "disk"
+        ram_disk.make(disk, orders, scale, lab)
+        status, lines = sealed_guest.boot(image(conditions.FLAVOUR), disk, folder, memory_mib,
+                                          words, share, 10 * conditions.LIMIT_S)
         if recording and not status:
-            shutil.copytree(f"{folder}/recording", recording["to"])
+            shutil.copytree(share / "recording", recording["to"])
+    figures = [json.loads(line) for line in lines if line.startswith("{")]
+    for line in lines:
+        if not line.startswith("{"):
+            print(line, flush=True)
     if status or len(figures) != 1:
         raise RunFailed(f"the guest ended with status {status} and {len(figures)} results")
-    return figures[0] | {"host_s": took}
+    return figures[0] | {"host_s": time.monotonic() - began}
 
 
 def carry_out(name, scale, run, modules, found, recording=None):
     """Figures of one run. `found` has the footprint, and for runs that are booted the MemTotal of
     the held run of the same share. With `recording`, it is recorded.
     """
-    memory_mib, slice_kib = STUDIES[name].scales[scale]["memory_mib"], STUDIES[name].slice_kib
     fields = {"footprint_kib": found.get("footprint_kib")}
     if run["memory"] == "ramp":
         work = STUDIES[name].scales[scale]["work"]
         fields |= conditions.RAMP | {"warm_files": 3 * work["files"]}
     if run["memory"] != "booted":
-        return boot(job(name, scale, run, modules, **fields), memory_mib, slice_kib,
-                    recording=recording)
+        return boot(job(name, scale, run, modules, **fields), scale, recording=recording)
     wanted = found["held_kib"][run["seed"], run["share"]]
     # What the kernel keeps for itself is about as much as of the whole machine
     kib = wanted + found["overhead_kib"]
     for _ in range(BOOTED_TRIES):
         orders = job(name, scale, run, modules, total_kib=wanted,
                      tolerance_kib=conditions.BOOTED_TOLERANCE_KIB, **fields)
-        figures = boot(orders, memory_mib, slice_kib, f"mem={kib}K")
+        figures = boot(orders, scale, f"mem={kib}K")
         if not figures.get("other_size"):
             return figures
         kib += wanted - figures["total_kib"]

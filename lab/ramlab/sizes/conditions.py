@@ -14,11 +14,8 @@ from ramlab.kernel.images import named_image
 from . import STUDIES, work_of
 
 FLAVOUR = "plain"
-# One instruction is one nanosecond of the guest's clock; idle time passes at once. Without the fast
-# byte-wise string instructions, of which QEMU counts every iteration.
-ICOUNT = "-icount shift=0,sleep=off -cpu max,-erms,-fsrm"
-# The same seed finds the same memory.
-KERNEL_WORDS = "nokaslr"
+# A machine of 512 MiB and more would keep memory free for huge pages, the others none.
+KERNEL_WORDS = "transparent_hugepage=never"
 SHARES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.6)
 # Of the live data, for a heap.
 HEAP_SHARES = (1.1, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -30,7 +27,11 @@ RAMP = {"share_high": 1.2, "share_low": 0.5, "step": 2, "step_ms": 200, "every_m
 # Of the host, for one run, its boot included.
 LIMIT_S = 60
 PROGRAMS = ("ramslice-lab",)
-COMMON = (*(f"lab/ramlab/sizes/{name}.py" for name in ("__init__", "conditions", "disk_modules")),
+# What runs a study in the guest
+PYTHON = "python3.11"
+COMMON = (*(f"lab/ramlab/sizes/{name}.py" for name in ("__init__", "conditions", "disk_modules",
+                                                       "ram_disk")),
+          "lab/ramlab/vm/sealed_guest.py",
           *(f"lab/ramlab/guest/{name}.py" for name in ("size", "size_work", "slow_disk")))
 READERS = ("lab/guest/readers.c",)
 # What only some studies are made of
@@ -51,7 +52,7 @@ def depends(name, is_ramp):
     modules = COMMON + OWN.get(name, ())
     found = provenance.dependencies(modules, {FLAVOUR: True}, PROGRAMS if is_ramp else ())
     return found | {f"package {package}": provenance.package_version(package)
-                    for package in STUDIES[name].packages}
+                    for package in (*STUDIES[name].packages, PYTHON)}
 
 
 def now(name, scale, memory):

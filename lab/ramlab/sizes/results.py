@@ -96,7 +96,8 @@ def least_share(runs, scale):
     found = [run for run in runs if run["memory"] == "plenty" and run["scale"] == scale]
     if not found:
         return 0.0
-    kept = sum(zone["awake_reserve_pages"] for zone in found[-1]["zones_before"].values())
+    kept = sum(min(zone["awake_reserve_pages"], zone["managed_pages"])
+               for zone in found[-1]["zones_before"].values())
     return kept * PAGE_KIB / found[-1]["footprint_kib"]
 
 

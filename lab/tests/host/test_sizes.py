@@ -96,7 +96,9 @@ def test_a_full_footprint_below_forty_slices_is_refused(capsys):
 
 
 def test_shares_that_no_machine_leaves_are_left_out_and_named(capsys):
-    zones = {"DMA": {"awake_reserve_pages": 500}, "DMA32": {"awake_reserve_pages": 2500}}
+    # No zone keeps more than it has
+    zones = {"DMA": {"awake_reserve_pages": 1100, "managed_pages": 500},
+             "DMA32": {"awake_reserve_pages": 2500, "managed_pages": 60_000}}
     plenty = run("plenty", share=None, footprint_kib=20_000, zones_before=zones)
     assert results.least_share([plenty], "full") == pytest.approx(0.6)
     assert results.least_share([run()], "full") == 0
