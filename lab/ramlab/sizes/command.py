@@ -135,17 +135,16 @@ def boot(orders, scale, words="", recording=None):
     memory_mib, slice_kib = study.scales[scale]["memory_mib"], study.slice_kib
     words = " ".join([f"ramslice={slice_kib << 10}", conditions.KERNEL_WORDS, study.kernel_words,
                       words])
+    lab = lab_program() if orders["memory"] == "ramp" or recording else None
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         folder = own_folder("size-", CACHE / "runs", stack)
-        share, lab = None, None
+        share = None
         if recording:
             share = folder / "share"
             share.mkdir()
             orders = orders | {"record": recording | {"to": "/run/results/recording",
                                                       "share": sealed_guest.SHARE}}
-        if orders["memory"] == "ramp" or recording:
-            lab = lab_program()
         disk = folder / "disk"
         ram_disk.make(disk, orders, scale, lab)
         status, lines = sealed_guest.boot(image(conditions.FLAVOUR), disk, folder, memory_mib,
