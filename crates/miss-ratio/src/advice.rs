@@ -296,14 +296,15 @@ fn check_cost(windows: &[ObservedWindow], cost: Duration) -> Result<(), AdviceEr
 /// Time that misses took of a stretch: what was waited, and a share of the kernel's time, which
 /// brings pages in and makes room for them.
 ///
-/// While all tasks wait, nothing is done; while only some do, it depends on the work whether the
+/// While all tasks wait, nothing is done; while only some do, it may depend on the work whether the
 /// others make up for it. How much of the kernel's time is due to misses cannot be told apart from
 /// other work. It is taken to be at most as long as the wait: a page's way through the kernel is no
 /// longer than that to its disk.
 fn lost_seconds(seen: &ObservedWindow, draw: &WindowDraw) -> Option<f64> {
     let some = seen.stall_seconds?;
-    let full = seen.full_stall_seconds.min(some);
-    let waited = full + draw.curve.partly_stalled * (some - full);
+    let most = seen.most_lost_seconds.unwrap_or(some).min(some);
+    let full = seen.full_stall_seconds.min(most);
+    let waited = full + draw.curve.partly_stalled * (most - full);
     Some(waited + draw.curve.kernel * seen.kernel_seconds.unwrap_or_default().min(some))
 }
 

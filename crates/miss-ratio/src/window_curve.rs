@@ -95,8 +95,10 @@ pub struct ObservedWindow {
     pub lookups: f64,
     /// Time for which some task waited for memory or for a disk; nothing if that was not recorded.
     pub stall_seconds: Option<f64>,
-    /// Of it, time for which all tasks with something to do waited.
+    /// Of it, what the work took longer for at least: time in which nothing else was done, either.
     pub full_stall_seconds: f64,
+    /// And at most; nothing if it may be all of it.
+    pub most_lost_seconds: Option<f64>,
     /// Time that the kernel took on the processors of the work, most of which may be due to other
     /// things than misses; nothing if that was not recorded.
     pub kernel_seconds: Option<f64>,

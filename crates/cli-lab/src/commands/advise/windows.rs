@@ -17,6 +17,8 @@ const LEAST_INTERVALS: usize = 5;
 const MOST_WINDOWS: usize = 24;
 /// The share of the time of sampling that only watches: what is idle for longer is not told apart.
 const WATCHING: f64 = 0.25;
+/// More processors' time than that of one, as a multiple of what passed.
+const MORE_THAN_ONE: f64 = 1.5;
 const REUSE: &str = "ramslice_reuse_";
 
 /// Two samples that follow each other.
@@ -271,6 +273,10 @@ fn window(intervals: &[SampleInterval], sampled: bool) -> ObservedWindow {
         found
     };
     let processors = ProcessorTime::of(intervals, seconds);
+    let stall_seconds = stalls("some");
+    // Where it is unknown, nothing makes up for a wait.
+    let full = stalls("full").or(stall_seconds).unwrap_or_default();
+    let lost = processors.as_ref().and_then(|time| time.lost(full));
     ObservedWindow {
         seconds: seconds - processors.as_ref().map_or(0.0, |time| time.recorder),
         memory_pages: mean(&|sample| sample.memory_pages),
@@ -279,9 +285,9 @@ fn window(intervals: &[SampleInterval], sampled: bool) -> ObservedWindow {
         misses: PageKinds { anon: risen("pswpin"), file: risen("ramslice_readahead") },
         unused_pages: risen("ramslice_readahead_unused"),
         lookups: risen("ramslice_lookup_read") + risen("ramslice_lookup_fault"),
-        stall_seconds: stalls("some"),
-        // Where it is unknown, nothing makes up for a wait.
-        full_stall_seconds: stalls("full").or(stalls("some")).unwrap_or_default(),
+        stall_seconds,
+        full_stall_seconds: lost.map_or(full, |(least, _)| least),
+        most_lost_seconds: lost.map(|(_, most)| most),
         kernel_seconds: processors.as_ref().map(|time| time.kernel),
         refaults: PageKinds {
             anon: if swap { distances("anon") } else { RefaultDistances::default() },
@@ -300,6 +306,10 @@ struct ProcessorTime {
     /// By how much the recorder made the work longer: where processors have nothing to do, it does
     /// not.
     recorder: f64,
+    /// Of the recorder itself.
+    own: f64,
+    /// Of the only processor, the time in which it had nothing to do; nothing if there are more.
+    only_idle: Option<f64>,
 }
 
 impl ProcessorTime {
@@ -319,6 +329,20 @@ impl ProcessorTime {
         Some(Self {
             kernel: (kernel - own).max(0.0) * seconds / longest,
             recorder: (own * busy / all * seconds / all).min(seconds / 2.0),
+            own,
+            only_idle: (all < MORE_THAN_ONE * seconds).then_some(idle),
+        })
+    }
+
+    /// By how much waits made the work longer, at least and at most, of the time in which all tasks
+    /// are said to have waited; nothing where there are several processors.
+    ///
+    /// On one, others make up for a wait unless it is idle. Pressure also counts time in which the
+    /// kernel goes on. What the recorder did might have been idle time.
+    fn lost(&self, full: f64) -> Option<(f64, f64)> {
+        self.only_idle.map(|idle| {
+            let least = full.min(idle);
+            (least, least + self.own)
         })
     }
 }
