@@ -45,7 +45,9 @@ def held(name):
     """
     runs, _ = results.sort_out(results.load(name))
     found = {(run["seed"], run["share"]): run for run in runs
-             if run["scale"] == "full" and run["memory"] == "held"}
+             if run["scale"] == "full" and run["memory"] == "held"
+             # Those that every program has
+             and run["seed"] <= conditions.SEEDS}
     recorded = (RECORDED["seed"], RECORDED["share"]) in found
     return found if recorded and (JUDGED_SEED, PLENTY) in found else {}
 

@@ -227,6 +227,7 @@ def test_hours_are_known_once_every_run_is_there():
 
 def test_every_program_is_studied_and_its_commands_name_it():
     names = [words[1] for words in sizes.commands(quick=False)]
-    assert names == list(STUDIES)
+    assert list(dict.fromkeys(names)) == list(STUDIES)
+    assert {name for name in names if names.count(name) > 1} == set(sizes.MORE_SEEDS)
     booted = {words[1] for words in sizes.commands(quick=True) if "booted" in words}
     assert booted == set(conditions.BOOTED)
