@@ -34,8 +34,9 @@ def run(seed, share, mib, elapsed, **more):
 class Made(advice.Advised):
     """One that was recorded, without a machine."""
 
-    def __init__(self, runs, uses=100_000):
+    def __init__(self, runs, uses=100_000, filled_kib=0):
         self.name, self.advice, self.uses = "quicksort", ADVICE, uses
+        self.account = {"filled_kib": filled_kib}
         self.runs = {(one["seed"], one["share"]): one for one in runs}
 
 
@@ -58,6 +59,13 @@ def test_points_are_of_other_seeds_than_the_recorded_one_and_within_the_curve():
     assert [(one["seed"], one["share"]) for one, *_ in points] == [
         (2, 0.5), (2, 0.7), (2, 1.0), (2, 1.6), (3, 1.6)]
     assert points[0][1] == pytest.approx(0.77)
+
+
+def test_what_a_disk_took_of_the_recorded_machine_is_memory_of_that_machine():
+    # 50 MiB left are 110 of a machine of which a disk had 60
+    points = Made(RUNS, filled_kib=60 << 10).points()
+    assert [(one["seed"], one["share"]) for one, *_ in points][-2:] == [(3, 0.5), (3, 1.6)]
+    assert points[-2][2]["slowdown"]["value"] == pytest.approx(0.95)
 
 
 def test_only_points_that_are_slowed_down_are_judged():
