@@ -116,7 +116,7 @@ fn verdict(body: &AdviseDocument) -> Vec<String> {
         found.push(match body.record_more_seconds {
             Some(more) => format!(
                 "{likely} would keep it by the figure alone: record about {} longer to be certain.",
-                time(more)
+                time(more.max(1.0))
             ),
             None => format!(
                 "{likely} would keep it by the figure alone, too close to the limit to be certain."
