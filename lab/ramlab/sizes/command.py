@@ -56,6 +56,8 @@ MEMORIES = ("held", "booted", "heap", "ramp")
 # Boots with less: that MemTotal is as wanted takes a second try, because the kernel's own part of
 # memory is known only then.
 BOOTED_TRIES = 3
+# Set when this program ends its machines: how their consoles end then says nothing.
+STOPPED = threading.Event()
 
 
 class RunFailed(Exception):
@@ -151,6 +153,8 @@ def boot(orders, scale, words="", recording=None):
                                           words, share, 10 * conditions.LIMIT_S)
         if recording and not status:
             shutil.copytree(share / "recording", recording["to"])
+    if STOPPED.is_set():
+        raise RunFailed("it was ended")
     figures = [json.loads(line) for line in lines if line.startswith("{")]
     for line in lines:
         if not line.startswith("{"):
@@ -335,7 +339,7 @@ def possible(own, runs, asked):
 def carry_out_all(own, runs, found, nr, jobs):
     """Carries out runs, some at a time; the first one that fails ends the program."""
     # Before threads do the same side by side
-    prepared(own.name, own.scale)
+    ram_disk.lasting_part(own.name, own.scale)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         waiting = {pool.submit(own.run, run, found, nr): run for run in runs}
         try:
@@ -355,6 +359,7 @@ def carry_out_all(own, runs, found, nr, jobs):
 
 def end_machines():
     """Ends the machines that this program's threads have started."""
+    STOPPED.set()
     for path in Path("/proc/self/task").glob("*/children"):
         for child in path.read_text().split():
             with contextlib.suppress(ProcessLookupError):
@@ -364,7 +369,7 @@ def end_machines():
 def main():
     args = arguments()
     # The guest ends with us
-    for ending in (signal.SIGTERM, signal.SIGHUP):
+    for ending in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
     if args.list:
         for name, one in STUDIES.items():

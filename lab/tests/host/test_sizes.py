@@ -125,6 +125,7 @@ def test_no_run_begins_once_one_has_failed_and_the_one_that_did_is_named(monkeyp
     monkeypatch.setattr(command, "carry_out", carry_out)
     monkeypatch.setattr(command, "image", lambda _flavour: None)
     monkeypatch.setattr(command.disk_modules, "build", lambda _kernel: None)
+    monkeypatch.setattr(command.ram_disk, "lasting_part", lambda _name, _scale: None)
     own = command.Study("quicksort", "full")
     runs = command.wanted(arguments(share=[0.5, 0.7, 1.0]))
     with pytest.raises(SystemExit):
