@@ -99,14 +99,16 @@ class Advised:
             if seed == RECORDED["seed"] or (seed, PLENTY) not in self.runs:
                 continue
             slowdown = run["elapsed_s"] / self.runs[seed, PLENTY]["elapsed_s"] - 1
-            if outlook := at_size(self.advice, (run["total_kib"] + self.filled_kib()) << 10):
+            if outlook := at_size(self.advice, (run["size_kib"] + self.beside_kib()) << 10):
                 found.append((run, slowdown, outlook))
         return found
 
 
-    def filled_kib(self):
-        """What a disk took of the recorded machine: to the recording, memory of the kernel's."""
-        return self.account["filled_kib"]
+    def beside_kib(self):
+        """Memory of the recorded machine that is not left to the program: its floor, which has the
+        recorder's file in the RAM disk, and what a disk took.
+        """
+        return self.account["floor_kib"] + self.account["filled_kib"]
 
 
 def program_page_uses(folder):
@@ -223,7 +225,7 @@ def tried(one):
     seed = JUDGED_SEED
     found, least = one.study.found(), one.advice["least_bytes"]
     best = one.runs[seed, PLENTY]
-    floor_kib = best["floor_kib"] + one.filled_kib()
+    floor_kib = one.beside_kib()
     left_kib = (least >> 10) - floor_kib
     less_kib = left_kib - max(ABOVE * left_kib, STUDIES[one.name].slice_kib)
     figures = {"program": one.name, "advised_mib": least / 2**20, "floor_mib": floor_kib / 1024}

@@ -11,8 +11,6 @@ import sys
 import unittest
 from pathlib import Path
 
-import pytest
-
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.pytest_vm import vm
@@ -103,7 +101,6 @@ class Sizes(unittest.TestCase):
 
 
 class Programs(Sizes):
-    @pytest.mark.slow
     def test_quicksort_swaps_with_less_memory_than_its_array(self):
         plenty, held = self.both("quicksort", 0.7)
         array_kib = 8 * 5_000_000 >> 10
@@ -124,11 +121,9 @@ class Programs(Sizes):
     def test_a_reader_reads_again_what_no_longer_fits(self):
         self.check_readers("readers")
 
-    @pytest.mark.slow
     def test_ten_readers(self):
         self.check_readers("readers-10")
 
-    @pytest.mark.slow
     def test_a_reader_of_mostly_few_files(self):
         self.check_readers("biased")
 
@@ -147,7 +142,6 @@ class Programs(Sizes):
         self.assertGreaterEqual(plenty["footprint_kib"], (500 * 500 * 8 >> 10) - in_lists_kib)
         self.assertGreaterEqual(held["counters"]["pswpout"], plenty["counters"]["pswpout"])
 
-    @pytest.mark.slow
     def test_a_heap_just_above_the_live_data_is_collected_more_often(self):
         plenty = self.figures("garbage")
         live = plenty["live_kib"]
@@ -221,7 +215,6 @@ class GiveBack(Sizes):
         self.assertNotIn("counters", found)
 
 
-@pytest.mark.slow
 class SlowDisk(Sizes):
     def test_a_request_takes_the_delay_and_no_host_decides_it(self):
         """Every page of a file that is not in the cache costs at least the disk's delay."""

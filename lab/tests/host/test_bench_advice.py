@@ -27,16 +27,16 @@ ADVICE = {"memory_bytes": 200 * MIB, "seconds": 10.0, "least_bytes": 220 * MIB,
 
 
 def run(seed, share, mib, elapsed, **more):
-    return {"seed": seed, "share": share, "total_kib": mib << 10, "elapsed_s": elapsed,
+    return {"seed": seed, "share": share, "size_kib": mib << 10, "elapsed_s": elapsed,
             "counters": COUNTERS | more}
 
 
 class Made(advice.Advised):
     """One that was recorded, without a machine."""
 
-    def __init__(self, runs, uses=100_000, filled_kib=0):
+    def __init__(self, runs, uses=100_000, floor_kib=0, filled_kib=0):
         self.name, self.advice, self.uses = "quicksort", ADVICE, uses
-        self.account = {"filled_kib": filled_kib}
+        self.account = {"floor_kib": floor_kib, "filled_kib": filled_kib}
         self.runs = {(one["seed"], one["share"]): one for one in runs}
 
 
@@ -61,9 +61,9 @@ def test_points_are_of_other_seeds_than_the_recorded_one_and_within_the_curve():
     assert points[0][1] == pytest.approx(0.77)
 
 
-def test_what_a_disk_took_of_the_recorded_machine_is_memory_of_that_machine():
-    # 50 MiB left are 110 of a machine of which a disk had 60
-    points = Made(RUNS, filled_kib=60 << 10).points()
+def test_sizes_are_what_is_left_and_the_recorded_machines_own_floor():
+    # 50 MiB left are 110 of a machine that has a floor of 40, and of which a disk took 20
+    points = Made(RUNS, floor_kib=40 << 10, filled_kib=20 << 10).points()
     assert [(one["seed"], one["share"]) for one, *_ in points][-2:] == [(3, 0.5), (3, 1.6)]
     assert points[-2][2]["slowdown"]["value"] == pytest.approx(0.95)
 
