@@ -71,8 +71,8 @@ DELAY_LOOP = "lpj=4000000"
 # Statuses of ours that no repetition of a test excuses.
 FATAL = {3: "the kernel complained", 4: "a guest died", 124: "a guest hung"}
 
-# Where the guest's clock is that of instructions and idle time passes at once, the local timer fails
-# its calibration, and is not used: a busy loop that takes the host fifteen seconds.
+# Where the guest's clock is that of instructions and idle time passes at once, the local timer
+# fails its calibration, and is not used: a busy loop that takes the host fifteen seconds.
 COUNTS_INSTRUCTIONS, NO_LOCAL_TIMER = "sleep=off", "nolapic_timer"
 
 # What virtme-ng's init says when the command's output goes to the console.
