@@ -174,8 +174,7 @@ def repeated(name, scale):
 def sizes(args):
     """Runs what is missing of all studies; held against booted, and what they take."""
     images = {conditions.FLAVOUR: image(conditions.FLAVOUR)}
-    for script in ("size.py", "size_work.py", "slow_disk.py"):
-        args.used.guest_script(script)
+    args.used.modules.update(conditions.MODULES)
     program = args.used.program("ramslice-lab")
     failed = []
     for words in commands(args.quick):
