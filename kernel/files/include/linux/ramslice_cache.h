@@ -3,8 +3,8 @@
  * Hooks of the page cache: what was looked up there, what was absent, what
  * reading ahead brought for nothing, and how far away refaults were.
  *
- * In a header of their own, because only filemap, readahead and workingset need
- * them. They cost a static key while ramslice is off.
+ * In a header of their own, because only filemap, readahead, swap and workingset
+ * need them. They cost a static key while ramslice is off.
  */
 #ifndef _LINUX_RAMSLICE_CACHE_H
 #define _LINUX_RAMSLICE_CACHE_H
@@ -12,21 +12,13 @@
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/page_idle.h>
-#include <linux/pagevec.h>
 #include <linux/ramslice.h>
 #include <linux/vmstat.h>
 
 #ifdef CONFIG_RAMSLICE_CACHE_EVENTS
 
-/*
- * Who must not wait looks once more, by another way, if the page is absent: only
- * that one counts.
- */
-#define RAMSLICE_NO_LOOKUP	(IOCB_NOWAIT | IOCB_NOIO)
-
-void __ramslice_cache_read(const struct kiocb *iocb,
-			   const struct folio_batch *fbatch,
-			   pgoff_t last_index);
+void __ramslice_cache_read(const struct kiocb *iocb, struct folio *folio,
+			   size_t bytes);
 void __ramslice_cache_fault(const struct vm_fault *vmf, struct folio *folio);
 void __ramslice_cache_map(const struct vm_fault *vmf);
 void __ramslice_gen_eviction(struct lruvec *lruvec, int type, unsigned long seq,
@@ -35,25 +27,50 @@ void __ramslice_gen_refault(struct lruvec *lruvec, int type, unsigned long seq,
 			    long nr_pages);
 void __ramslice_refault(bool file, unsigned long distance, long nr_pages);
 
-/* The page that a read begins with is not in the cache. */
+/*
+ * Does a read count? Whoever must not wait (RWF_NOWAIT) looks once more, by
+ * another way, if the page is absent: only that one counts. io_uring tries
+ * without waiting first, too, but goes on by itself.
+ */
+static __always_inline bool ramslice_cache_counts(const struct kiocb *iocb)
+{
+	return !(iocb->ki_flags & (IOCB_NOWAIT | IOCB_NOIO)) ||
+	       (!(iocb->ki_flags & IOCB_NOIO) && iocb->ki_complete);
+}
+
+/* The page that a read begins with is not in the cache, and will be read. */
 static __always_inline void ramslice_cache_absent(const struct kiocb *iocb)
 {
-	if (ramslice_enabled() && !(iocb->ki_flags & RAMSLICE_NO_LOOKUP))
+	if (ramslice_enabled() && ramslice_cache_counts(iocb))
 		count_vm_event(RAMSLICE_ABSENT_READ);
 }
 
 /**
- * ramslice_cache_read - a read found these folios, or brought the first of them
- * @iocb: the read
- * @fbatch: folios from its position on, at least one
- * @last_index: page beyond its end
+ * ramslice_cache_read - a read has taken what it wants of a folio
+ * @iocb: the read, up to whose position it has read
+ * @folio: the folio
+ * @bytes: how many it has read in all
+ *
+ * Written out, because a cached read of a page costs some 1700 instructions.
  */
-static __always_inline void
-ramslice_cache_read(const struct kiocb *iocb, const struct folio_batch *fbatch,
-		    pgoff_t last_index)
+static __always_inline void ramslice_cache_read(const struct kiocb *iocb,
+						struct folio *folio,
+						size_t bytes)
 {
-	if (ramslice_enabled())
-		__ramslice_cache_read(iocb, fbatch, last_index);
+	if (!ramslice_enabled())
+		return;
+	if (unlikely(iocb->ki_flags & (IOCB_NOWAIT | IOCB_NOIO)) ||
+	    folio_test_large(folio))
+		__ramslice_cache_read(iocb, folio, bytes);
+	else
+		count_vm_event(RAMSLICE_LOOKUP_READ);
+}
+
+/* A folio is used. The classic lists clear the mark by themselves. */
+static __always_inline void ramslice_cache_use(struct folio *folio)
+{
+	if (ramslice_enabled() && folio_test_idle(folio))
+		folio_clear_idle(folio);
 }
 
 /* A fault looks up a page of a file: @folio, or NULL if it is absent. */
@@ -139,6 +156,7 @@ static __always_inline void ramslice_gen_refault(struct lruvec *lruvec,
 /* Macros, as in ramslice.h. */
 #define ramslice_cache_absent(...)		do { } while (0)
 #define ramslice_cache_read(...)		do { } while (0)
+#define ramslice_cache_use(...)			do { } while (0)
 #define ramslice_cache_fault(...)		do { } while (0)
 #define ramslice_cache_map(...)			do { } while (0)
 #define ramslice_cache_fill(...)		do { } while (0)

@@ -21,21 +21,17 @@
 /* Refaults by distance: entry i has those from 2^i to 2^(i+1) - 1 pages. */
 static atomic_long_t ramslice_refaults[ANON_AND_FILE][RAMSLICE_NR_DISTANCES];
 
-/* See ramslice_cache_read(). */
-void __ramslice_cache_read(const struct kiocb *iocb,
-			   const struct folio_batch *fbatch,
-			   pgoff_t last_index)
+/* See ramslice_cache_read(). Counts those pages of a folio that were read. */
+void __ramslice_cache_read(const struct kiocb *iocb, struct folio *folio,
+			   size_t bytes)
 {
-	struct folio *last = fbatch->folios[fbatch->nr - 1];
-	pgoff_t end = min(last_index, folio_next_index(last));
-	unsigned int i;
+	loff_t from = max(folio_pos(folio), iocb->ki_pos - (loff_t)bytes);
+	loff_t end = min(folio_pos(folio) + (loff_t)folio_size(folio),
+			 iocb->ki_pos);
 
-	if (!(iocb->ki_flags & RAMSLICE_NO_LOOKUP))
-		count_vm_events(RAMSLICE_LOOKUP_READ,
-				end - (iocb->ki_pos >> PAGE_SHIFT));
-	for (i = 0; i < fbatch->nr; i++)
-		if (folio_test_idle(fbatch->folios[i]))
-			folio_clear_idle(fbatch->folios[i]);
+	if (from < end && ramslice_cache_counts(iocb))
+		count_vm_events(RAMSLICE_LOOKUP_READ, ((end - 1) >> PAGE_SHIFT) -
+						      (from >> PAGE_SHIFT) + 1);
 }
 
 /* See ramslice_cache_fault(). A fault that had to wait comes once more. */
