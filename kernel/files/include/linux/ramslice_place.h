@@ -12,13 +12,18 @@
 struct page;
 
 /**
- * ramslice_find_kept - an entry of a free list in a slice that does not drain
- * @free_list: the list; only its first entries are looked at
+ * ramslice_find_kept - find a free block in a slice that does not drain
+ * @zone: the zone
+ * @page: the first entry of a free list, in a slice that drains
+ * @order: the order that is needed
+ * @type: migrate type of that list, and of the request
  *
  * Context: zone->lock held.
- * Return: the first such entry, or NULL.
+ * Return: one of the first entries of that list or of a larger order's; @page if
+ * all of these drain, which is better than to spoil another pageblock.
  */
-struct page *ramslice_find_kept(const struct list_head *free_list);
+struct page *ramslice_find_kept(struct zone *zone, struct page *page,
+				unsigned int order, int type);
 
 /**
  * ramslice_convert_free - give a free block to another migrate type

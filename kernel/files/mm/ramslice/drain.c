@@ -50,8 +50,8 @@ bool __ramslice_drains(const struct page *page)
 	return drains;
 }
 
-/* See ramslice_find_kept(). */
-struct page *ramslice_find_kept(const struct list_head *free_list)
+/* One of the first entries of a free list in a slice that does not drain, or NULL. */
+static struct page *ramslice_first_kept(const struct list_head *free_list)
 {
 	unsigned int entries = 0;
 	struct page *page;
@@ -63,6 +63,33 @@ struct page *ramslice_find_kept(const struct list_head *free_list)
 			break;
 	}
 	return NULL;
+}
+
+/* See ramslice_place.h. */
+struct page *ramslice_find_kept(struct zone *zone, struct page *page,
+				unsigned int order, int type)
+{
+	unsigned int list_order;
+
+	for (list_order = buddy_order(page); list_order < NR_PAGE_ORDERS;
+	     list_order++) {
+		struct list_head *free_list =
+			&zone->free_area[list_order].free_list[type];
+		struct page *kept;
+
+		if (list_empty(free_list))
+			continue;
+		if (ramslice_places(list_order))
+			return ramslice_place(zone,
+					      list_first_entry(free_list,
+							       struct page,
+							       buddy_list),
+					      order, type, type);
+		kept = ramslice_first_kept(free_list);
+		if (kept)
+			return kept;
+	}
+	return page;
 }
 
 /* Those that are on anyway first, then the fullest. */
