@@ -31,7 +31,7 @@ PROGRAMS = ("ramslice-lab",)
 PYTHON = "python3.11"
 COMMON = (*(f"lab/ramlab/sizes/{name}.py" for name in ("__init__", "conditions", "disk_modules",
                                                        "ram_disk")),
-          "lab/ramlab/vm/sealed_guest.py",
+          *(f"lab/ramlab/vm/{name}.py" for name in ("kernel_words", "sealed_guest")),
           *(f"lab/ramlab/guest/{name}.py" for name in ("size", "size_work", "slow_disk")))
 READERS = ("lab/guest/readers.c",)
 # What only some studies are made of

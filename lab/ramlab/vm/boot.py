@@ -44,6 +44,7 @@ from ramlab.kernel.images import KERNELS, image
 from ramlab.vm import foreign_root
 from ramlab.vm import hole_punch_host as holes
 from ramlab.vm.complaints import excerpt
+from ramlab.vm.kernel_words import DELAY_LOOP, NO_LOCAL_TIMER, PATIENT
 
 # QEMU without hardware virtualisation changes its memory map while other CPUs run. In one boot of
 # thirty on a busy host, a CPU met a map that was gone (an assertion in iotlb_to_section), or the
@@ -64,25 +65,17 @@ ATTEMPTS = 3
 # of a trace have "<...>" for the task's name.
 NO_NAMES = "trace_options=norecord-cmd"
 
-# Each further CPU measures for a second how long its delay loop takes, and fails on a busy host.
-# The loop is not used: delays go by the time stamp counter.
-DELAY_LOOP = "lpj=4000000"
-
 # Statuses of ours that no repetition of a test excuses.
 FATAL = {3: "the kernel complained", 4: "a guest died", 124: "a guest hung"}
 
-# Where the guest's clock is that of instructions and idle time passes at once, the local timer
-# fails its calibration, and is not used: a busy loop that takes the host fifteen seconds.
-COUNTS_INSTRUCTIONS, NO_LOCAL_TIMER = "sleep=off", "nolapic_timer"
+# QEMU's word for a clock that is that of instructions, while idle time passes at once
+COUNTS_INSTRUCTIONS = "sleep=off"
 
 # What virtme-ng's init says when the command's output goes to the console.
 NO_PORTS = "cannot find script I/O ports"
 
-# A crash ends the machine at once. Emulated CPUs on a busy host are slow: watchdogs get patience.
-KERNEL_ARGUMENTS = (
-    "loglevel=7 oops=panic panic=-1 watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120 "
-    "rootflags=version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose"
-)
+KERNEL_ARGUMENTS = (f"{PATIENT} "
+                    "rootflags=version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose")
 
 
 def arguments():

@@ -17,15 +17,14 @@ from ramlab.common import CACHE, run
 from ramlab.kernel.source import Source
 
 from .complaints import excerpt
+from .kernel_words import DELAY_LOOP, NO_LOCAL_TIMER, PATIENT
 
 # One instruction is one nanosecond of the guest's clock; idle time passes at once.
 CLOCK = ("-icount", "shift=0,sleep=off", "-rtc", "base=2030-01-01,clock=vm")
 # Without the fast byte-wise string instructions, of which QEMU counts every iteration, and without
 # the host's random numbers.
 CPU = "max,-erms,-fsrm,-rdrand,-rdseed"
-# The local timer fails its calibration, for which a busy loop takes the host ten seconds.
-KERNEL_WORDS = ("console=ttyS0 loglevel=7 oops=panic panic=-1 lpj=4000000 watchdog_thresh=60 "
-                "rcupdate.rcu_cpu_stall_timeout=120 nokaslr nolapic_timer "
+KERNEL_WORDS = (f"console=ttyS0 {PATIENT} {DELAY_LOOP} {NO_LOCAL_TIMER} nokaslr "
                 # Not tmpfs, which has room for half of memory, and could be swapped out
                 "rootfstype=ramfs")
 # The tag of a folder of the host's that a guest may mount

@@ -20,6 +20,7 @@ from qemu.qmp.legacy import QEMUMonitorProtocol
 from ramlab import guest_programs
 from ramlab.common import kvm_usable
 from ramlab.vm.complaints import excerpt
+from ramlab.vm.kernel_words import DELAY_LOOP, PATIENT
 
 MIB = 1 << 20
 # An emulated guest on a busy host takes its time. What passes never waits so long.
@@ -48,8 +49,7 @@ done
 STATUS = re.compile(rb"^guest: (?:status (\d+)|ready)\r?\n", re.M)
 # What QEMU restores in the same process keeps its time stamp counter, which does not go back with
 # the other clocks: with that for a clock, time would leap, and the kernel see stalls.
-KERNEL_WORDS = ("console=ttyS0 loglevel=7 oops=panic panic=-1 no_timer_check lpj=4000000 "
-                "tsc=unstable watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120")
+KERNEL_WORDS = f"console=ttyS0 {PATIENT} {DELAY_LOOP} no_timer_check tsc=unstable"
 
 
 class GuestEnded(AssertionError):
