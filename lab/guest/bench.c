@@ -45,6 +45,7 @@
 #include <unistd.h>
 #include <x86intrin.h>
 #include <linux/ramslice.h>
+#include "access_marker.h"
 #include "ticks.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -78,6 +79,9 @@ static void finish(void)
 }
 
 /* --- loops ------------------------------------------------------------------ */
+
+/* As a plugin of QEMU that counts what is executed knows them; without one, a store. */
+enum loop { LOOP_FAULT = 1, LOOP_READ };
 
 static void calibrate(unsigned long rounds)
 {
@@ -157,6 +161,7 @@ static void fault(unsigned int nr_threads, unsigned long mb, unsigned long round
 		if (pthread_create(&threads[i], NULL, toucher, (void *)(uintptr_t)i))
 			die("thread");
 	printf("{\"per_page\": [");
+	mark(MARKER_BEGIN, 0);
 	for (round = 0; round < rounds; round++) {
 		uint64_t before;
 
@@ -167,6 +172,7 @@ static void fault(unsigned int nr_threads, unsigned long mb, unsigned long round
 		printf("%s%.3f", round ? ", " : "", (double)(ticks() - before) /
 		       (nr_threads * (faults.bytes / PAGE)));
 	}
+	mark(MARKER_END, LOOP_FAULT);
 	printf("]}\n");
 	for (i = 1; i < nr_threads; i++)
 		pthread_join(threads[i], NULL);
@@ -214,6 +220,7 @@ static void read_file(const char *path, unsigned long mb, unsigned long rounds)
 		if (pwrite(fd, page, PAGE, at) != PAGE)
 			die("pwrite");
 	printf("{\"per_page\": [");
+	mark(MARKER_BEGIN, 0);
 	for (round = 0; round < rounds; round++) {
 		uint64_t before = ticks();
 
@@ -223,6 +230,7 @@ static void read_file(const char *path, unsigned long mb, unsigned long rounds)
 		printf("%s%.1f", round ? ", " : "",
 		       (double)(ticks() - before) / (mb * MIB / PAGE));
 	}
+	mark(MARKER_END, LOOP_READ);
 	printf("]}\n");
 	close(fd);
 }

@@ -23,7 +23,7 @@
 #include <errno.h>
 
 #include "cache_model.h"
-#include "marker.h"
+#include "find_marker.h"
 #include "qemu-plugin.h"
 
 QEMU_PLUGIN_EXPORT int qemu_plugin_version = QEMU_PLUGIN_VERSION;
@@ -139,16 +139,6 @@ static void on_marker(unsigned int cpu, qemu_plugin_meminfo_t info, uint64_t add
 	default:
 		complain("a guest gave a command that there is not");
 	}
-}
-
-static bool is_marker(const struct qemu_plugin_insn *instruction)
-{
-	static const uint8_t wanted[MARKER_SIZE] = MARKER_BYTES;
-	uint8_t found[MARKER_SIZE];
-
-	return qemu_plugin_insn_size(instruction) == MARKER_SIZE &&
-	       qemu_plugin_insn_data(instruction, found, MARKER_SIZE) == MARKER_SIZE &&
-	       !memcmp(found, wanted, MARKER_SIZE);
 }
 
 static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *block)

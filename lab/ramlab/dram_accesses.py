@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The plugin of QEMU's emulator that counts accesses to DRAM by slice: how it is built and loaded,
-and what its records say.
+"""The plugin of QEMU's emulator that counts accesses to DRAM by slice: how it is loaded, and what
+its records say.
 
 A record is a line that lab/plugin/cache_model.h writes, as a dictionary. Its slices have reads and
 writes by class of data, and gaps between accesses, each a row [shortest of the bucket in ns, how
@@ -8,32 +8,17 @@ many, ns together]. A slice that is not in a record was not accessed.
 """
 
 import json
-import os
 from pathlib import Path
 
-from ramlab.architectures import NATIVE
-from ramlab.common import CACHE, ROOT, run
+from ramlab import emulator_plugins
 
-SOURCE = ROOT / "lab/plugin"
-PLUGIN = CACHE / NATIVE.prefixed("guest") / "libdram_accesses.so"
+PLUGIN = emulator_plugins.path("dram_accesses")
 # Where boots leave records, in a folder of theirs
 FILE = "accesses"
-FLAGS = ["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]
 MIB = 1 << 20
 SLICE_BYTES = 128 * MIB
 # Classes of `energy_map`; `stream` has its arrays in the first.
 OTHER, HOT, COLD, ENTRIES = range(4)
-
-
-def build():
-    """The plugin, for the QEMU that runs native guests; returns its path."""
-    PLUGIN.parent.mkdir(parents=True, exist_ok=True)
-    # A machine may have it loaded: it appears at once or not at all.
-    fresh = PLUGIN.with_name(f"{PLUGIN.name}.{os.getpid()}")
-    run(["gcc", *FLAGS, "-shared", "-fPIC", "-fvisibility=hidden",
-         "-I", SOURCE, "-I", SOURCE / "vendor", "-o", fresh, SOURCE / "dram_accesses.c"])
-    fresh.rename(PLUGIN)
-    return PLUGIN
 
 
 def qemu_words(folder, slice_bytes=SLICE_BYTES, **more):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Compiles the C programs that guests run, of lab/guest, into the cache, and prints their folder.
 
-The plugin of QEMU that counts accesses of native guests goes there, too, and what libcold makes for
-them into its folder libcold.
+The plugins of QEMU that count what native guests do go there, too, and what libcold makes for them
+into its folder libcold.
 
 Usage: ramlab guest-programs [--arch arm64]
 """
@@ -10,7 +10,7 @@ Usage: ramlab guest-programs [--arch arm64]
 import argparse
 import os
 
-from ramlab import dram_accesses
+from ramlab import emulator_plugins
 from ramlab.architectures import ARCHITECTURES, NATIVE
 from ramlab.common import CACHE, ROOT, run
 
@@ -38,7 +38,8 @@ def build(arch=NATIVE):
         run([f"{arch.compiler}gcc", *FLAGS, "-o", fresh, source, "-lm"])
         fresh.rename(program)
     if arch.is_native:
-        dram_accesses.build()
+        for name in emulator_plugins.NAMES:
+            emulator_plugins.build(name)
         build_cold_library()
     return folder(arch)
 

@@ -10,6 +10,7 @@ import shutil
 import statistics
 import subprocess
 
+from ramlab import kernel_instructions
 from ramlab.common import CACHE, OUT, ROOT
 from ramlab.kernel.images import image
 
@@ -19,6 +20,15 @@ from .machines import ICOUNT, Boot
 # All of the kernel's own memory lies below 4 GiB, the movable zone above.
 MOVABLE = ["--mem", "4608M", "--append", "movablecore=2560M"]
 LOOPS = ["--mem", "1G", ICOUNT]
+# Kernel and words of each arm; pages that a round of a loop touches or reads
+LOOP_ARMS = {
+    "stock": ("stock", []),
+    "off": ("plain", ["--append", "ramslice=off"]),
+    "on": ("plain", ["--append", "ramslice=on"]),
+}
+LOOP_PAGES = 4096
+# Instructions by which a function differs between arms, to be told
+LEAST_DIFFERENCE = 0.5
 SCRIPT = "bench_slices.py"
 # struct ramslice_block, one for each pageblock of 2 MiB
 SUMMARY_BYTES = 25
@@ -64,23 +74,18 @@ def check_clock(found):
 
 def compared_loops(args, cpus, names):
     """Loops on so many CPUs, ramslice off and on, against stock; {loop: name of its entries}."""
-    arms = {
-        "stock": ("stock", []),
-        "off": ("plain", ["--append", "ramslice=off"]),
-        "on": ("plain", ["--append", "ramslice=on"]),
-    }
     images = images_of("plain", "stock")
     boots = [Boot(arm, flavour, [*LOOPS, "--cpus", str(cpus), *words], SCRIPT, ["loops"])
-             for arm, (flavour, words) in arms.items() for _ in range(samples(args))]
+             for arm, (flavour, words) in LOOP_ARMS.items() for _ in range(samples(args))]
     found = machines.run(boots, images, f"loops-{cpus}", args)
     if cpus == 1:
-        for arm in arms:
+        for arm in LOOP_ARMS:
             check_clock(found[arm])
     new = []
     for loop, name in names.items():
         values = {
             arm: [statistics.median(figures["loops"][loop]) for figures in found[arm]]
-            for arm in arms
+            for arm in LOOP_ARMS
         }
         unit = "ratio of instructions" + (" per page" if loop in ("fault", "read") else "")
         for arm in ("off", "on"):
@@ -91,6 +96,46 @@ def compared_loops(args, cpus, names):
 def loops(args):
     """Page faults, fork and cached reads on one CPU: ramslice off and on, against stock."""
     return compared_loops(args, 1, {"fault": "fault-1", "fork": "fork", "read": "read"})
+
+
+def functions(args):
+    """In which functions of the kernel faults and cached reads execute more instructions than stock
+    does, by a plugin of the emulator; no targets, but what causes are read from.
+    """
+    args.used.modules.update(("lab/plugin", "lab/ramlab/kernel_instructions.py"))
+    images = images_of("plain", "stock")
+    plugin = f"--qemu-opt={kernel_instructions.qemu_words('{folder}')}"
+    boots = [Boot(arm, flavour, [*LOOPS, "--cpus", "1", *words, plugin], SCRIPT, ["loops"],
+                  [f"INSTRUCTIONS_PLUGIN={kernel_instructions.PLUGIN}"])
+             for arm, (flavour, words) in LOOP_ARMS.items()]
+    found = machines.run(boots, images, "functions", args)
+    counts = {boot.arm: kernel_instructions.by_function(
+        boot.folder / kernel_instructions.FILE, images[boot.flavour] / "System.map")
+        for boot in boots}
+    new = []
+    for loop, label in (("fault", kernel_instructions.FAULT), ("read", kernel_instructions.READ)):
+        nr = LOOP_PAGES * len(found["stock"][0]["loops"][loop])
+        new.append(functions_entry(f"{loop}-functions",
+                                   {arm: counts[arm][label] for arm in counts}, nr))
+    return new, images
+
+
+def functions_entry(name, counts, nr):
+    """By how much arms differ in functions: counts is {arm: {function: instructions}} of a loop
+    that did `nr` times what the entry is about.
+    """
+    per = {arm: {function: times / nr for function, times in own.items()}
+           for arm, own in counts.items()}
+    beside = {}
+    for function in sorted({function for own in per.values() for function in own}):
+        row = {arm: own.get(function, 0) for arm, own in per.items()}
+        # Ticks come at another moment in each boot
+        if max(row.values()) - min(row.values()) >= LEAST_DIFFERENCE:
+            beside[function] = row
+    sums = {arm: sum(own.values()) for arm, own in per.items()}
+    return {"name": name, "n": 1, "value": sums["off"] - sums["stock"], "ci95": None,
+            "unit": "instructions of the kernel per page more than stock, ramslice=off",
+            "beside": beside | {"all functions": sums}}
 
 
 def threads(args):
@@ -390,6 +435,7 @@ def flames(args):
 
 PARTS = {
     "loops": loops,
+    "functions": functions,
     "threads": threads,
     "empty": empty,
     "free": free,

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from ramlab import dram_accesses, guest_programs
+from ramlab import dram_accesses, emulator_plugins, guest_programs
 from ramlab.bench import cold
 from ramlab.guest import bench_cold
 
@@ -23,8 +23,8 @@ NR_SLICES = 64
 def replay(tmp_path_factory):
     """Plays a trace with small caches: a record."""
     program = tmp_path_factory.mktemp("replay") / "replay_trace"
-    source = dram_accesses.SOURCE / "replay_trace.c"
-    subprocess.run(["gcc", *dram_accesses.FLAGS, "-o", program, source], check=True)
+    source = emulator_plugins.SOURCE / "replay_trace.c"
+    subprocess.run(["gcc", *emulator_plugins.FLAGS, "-o", program, source], check=True)
 
     def play(trace, end, caches=(1024, 2, 8192, 4), slices=NR_SLICES, check=True):
         words = [str(word) for word in (*caches, SLICE, slices)]
