@@ -25,7 +25,8 @@ UNKNOWN = "unknown dependencies"
 # Debian packages that decide what an emulated machine does, and its kernel.
 LAB_PACKAGES = ("gcc-12", "linux-source-6.12", "qemu-system-x86")
 # What decides what a machine is, beside the words of the suite.
-LAB_MACHINES = ("lab/ramlab/bench/machines.py", "lab/ramlab/vm/boot.py")
+LAB_MACHINES = ("lab/ramlab/bench/machines.py", "lab/ramlab/vm/boot.py",
+                "lab/ramlab/vm/kernel_words.py")
 
 
 def _git(*words, root=ROOT, **options):
@@ -81,7 +82,7 @@ def guest_sources(modules, root=ROOT):
         if name not in found and (folder / name).exists():
             found.add(name)
             waiting += re.findall(r'^#include "(.*)"', (folder / name).read_text(), re.M)
-    return {f"lab/guest/{name}" for name in found}
+    return {os.path.normpath(f"lab/guest/{name}") for name in found}
 
 
 @functools.cache

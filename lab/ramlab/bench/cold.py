@@ -51,9 +51,9 @@ ROUNDS = 2
 BOOTS = 3
 # At this share of rest of the one area, the cold slices' is looked at
 REST_SHARE = 0.05
-SOURCES = ("lab/plugin", "lab/ramlab/dram_accesses.py", "lab/guest/access_marker.h",
-           "lab/guest/draw_keys.h", "lab/guest/value_map.h", "lab/guest/energy_map.c",
-           "lab/guest/stream.c")
+SOURCES = ("lab/plugin", "lab/ramlab/emulator_plugins.py", "lab/ramlab/dram_accesses.py",
+           "lab/guest/access_marker.h", "lab/guest/draw_keys.h", "lab/guest/value_map.h",
+           "lab/guest/energy_map.c", "lab/guest/stream.c")
 
 
 def boot(arm, program, words, counts=True, name=None):

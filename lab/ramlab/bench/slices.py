@@ -102,7 +102,8 @@ def functions(args):
     """In which functions of the kernel faults and cached reads execute more instructions than stock
     does, by a plugin of the emulator; no targets, but what causes are read from.
     """
-    args.used.modules.update(("lab/plugin", "lab/ramlab/kernel_instructions.py"))
+    args.used.modules.update(("lab/plugin", "lab/ramlab/emulator_plugins.py",
+                              "lab/ramlab/kernel_instructions.py"))
     images = images_of("plain", "stock")
     plugin = f"--qemu-opt={kernel_instructions.qemu_words('{folder}')}"
     boots = [Boot(arm, flavour, [*LOOPS, "--cpus", "1", *words, plugin], SCRIPT, ["loops"],

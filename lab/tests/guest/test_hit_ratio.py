@@ -97,6 +97,16 @@ class Counters(LookupTest):
         self.file.read(range(PAGES))
         self.check(during(self.read_across_pages), 1.0, 508 * 4)
 
+    def test_what_is_read_where_the_read_before_ended_was_used(self):
+        def again():
+            for _ in range(200):
+                self.file.read([0])
+                self.file.drop()
+
+        seen = during(again)
+        self.assertGreaterEqual(seen.readahead, 200)
+        self.assertLess(seen.readahead_unused, 20)
+
     def test_what_is_sent_to_another_file_counts(self):
         null = os.open("/dev/null", os.O_WRONLY)
         self.addCleanup(os.close, null)
@@ -212,7 +222,7 @@ class Trace(TraceTest):
         self.assertEqual(self.instances(), [])
 
 
-# The debug flavour finds such memory, and makes no disk of it
+# Ours has no DAX
 @vm(**STOCK)
 class Dax(TraceTest):
     def test_dax_is_no_lookup(self):
