@@ -28,9 +28,9 @@ void __ramslice_gen_refault(struct lruvec *lruvec, int type, unsigned long seq,
 void __ramslice_refault(bool file, unsigned long distance, long nr_pages);
 
 /*
- * Does a read count? Whoever must not wait (RWF_NOWAIT) looks once more, by
- * another way, if the page is absent: only that one counts. io_uring tries
- * without waiting first, too, but goes on by itself.
+ * Does a read count? Who must not wait (RWF_NOWAIT) looks once more, by another
+ * way, if the page is absent: only that one counts. io_uring tries without
+ * waiting first, too, but goes on by itself.
  */
 static __always_inline bool ramslice_cache_counts(const struct kiocb *iocb)
 {
