@@ -149,7 +149,7 @@ class Counters(LookupTest):
 
 
 # No file system of ours has large folios, unless they are collapsed into them
-@vm(kernel=["debug"], mem="1G", disk="512M", append="ramslice=16M")
+@vm(kernel=["debug"], slow="debug", mem="1G", disk="512M", append="ramslice=16M")
 class LargeFolio(LookupTest):
     def test_it_counts_by_the_pages_that_are_looked_up(self):
         self.file.read(range(PAGES))
