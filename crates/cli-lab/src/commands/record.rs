@@ -7,6 +7,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
+use ramslice_backend::VmstatCounters;
 use ramslice_record::{
     CheckFindings, EventsSource, KernelPaths, MOST_PART_AGE, Recorder, RecorderOptions, Recording,
     RecordingEnd, RecordingSummary, ReuseOptions,
@@ -47,7 +48,8 @@ its own, and is taken with the first and the last sample, too. It needs root. `r
 With --reuse, a sample of pages is looked at again and again, for the time since each was last \
 used: `ramslice-lab advise` says from it how much memory the work needs. The sample is fitted to \
 --reuse-cpu of a CPU. It needs root, and a kernel with CONFIG_IDLE_PAGE_TRACKING, on which \
-DAMON does not watch physical memory and the multi-generational LRU is off.
+DAMON does not watch physical memory and the multi-generational LRU is off. Advice needs a kernel \
+with ramslice, too: others do not count look-ups of page cache.
 
 `ramslice-lab status`, `slices`, `map` and `top` show a recording that --from names.
 
@@ -217,6 +219,14 @@ pub(crate) fn run(
     // From now on a signal ends the recording, not the program with what it has begun.
     let subprocess = Subprocess::start(&[])?;
     let recorder = Recorder::start(options, &sources, backend)?;
+    if args.reuse.is_some()
+        && let Err(why) = VmstatCounters::read(&sources.root.join("proc/vmstat"))
+            .and_then(|counters| counters.cache_lookups())
+    {
+        stderr::line(format_args!(
+            "ramslice-lab: `ramslice-lab advise` will refuse this recording: {why}"
+        ));
+    }
     let progress = io::stderr().is_terminal() && !context.json() && args.command.is_empty();
     if let Some(why) = recorder.trace_failure().filter(|_| saved.is_none()) {
         stderr::line(format_args!(

@@ -244,7 +244,7 @@ fn summary(machine: &MachineState, census: &SliceTotals, screen: &OutputStyle) -
 }
 
 /// Why the memory above may be less than `MemTotal`.
-fn not_given(machine: &MachineState) -> Option<String> {
+pub(crate) fn not_given(machine: &MachineState) -> Option<String> {
     let slices = &machine.snapshot.slices;
     let count = slices.iter().filter(|slice| slice.reason == Reason::NotGiven).count();
     let hold = if count == 1 { "slice holds" } else { "slices hold" };

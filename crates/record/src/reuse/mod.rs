@@ -73,8 +73,9 @@ impl ReuseSampler {
     /// [`ReuseError`]: if the kernel cannot do it, if DAMON uses the same bits, if the time between
     /// two looks is too short.
     pub(crate) fn start(root: &Path, options: ReuseOptions) -> Result<Self, ReuseError> {
-        access_monitor::refuse(root)?;
+        // What the kernel lacks comes first: DAMON out of the way would not help.
         let files = PageIdleFiles::open(root)?;
+        access_monitor::refuse(root)?;
         let mut scan = fitted(root, &files, options, 1.0)?;
         let counts = scan.counts(ClockReading::now().boottime_us);
         let state = SharedState { counts, failure: None, failed: false, over: false };

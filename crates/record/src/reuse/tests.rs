@@ -166,6 +166,12 @@ fn what_is_missing_and_what_is_in_the_way_is_named() {
     fs::write(kdamond.join("state"), "on\n").unwrap();
     let error = refused(fake.path());
     assert!(error.contains("kdamonds/0 is on") && error.contains("--reuse"), "{error}");
+    // Without the file, DAMON is not what is in the way.
+    let (bitmap, aside) =
+        (fake.path().join("sys/kernel/mm/page_idle/bitmap"), fake.path().join("aside"));
+    fs::rename(&bitmap, &aside).unwrap();
+    assert!(refused(fake.path()).contains("CONFIG_IDLE_PAGE_TRACKING"));
+    fs::rename(&aside, &bitmap).unwrap();
     fs::write(kdamond.join("state"), "off\n").unwrap();
     let module = fake.path().join("sys/module/damon_reclaim/parameters");
     fs::create_dir_all(&module).unwrap();

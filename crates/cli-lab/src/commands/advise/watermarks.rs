@@ -52,6 +52,12 @@ pub(super) fn of(
 /// # Errors
 /// What writing fails with.
 pub(crate) fn write_watermarks(marks: &WatermarksConfig, out: &mut dyn Write) -> io::Result<()> {
+    // No setting of its own: other profiles than DRAM's refuse it, and so do a policy's settings.
+    writeln!(
+        out,
+        "# For slices of this size: with a profile of DRAM, resize_slices = false in [energy] \
+         keeps it"
+    )?;
     writeln!(out, "[watermarks]")?;
     // Every digit: rounded, a high one may come too close to its low one.
     for (name, value) in [

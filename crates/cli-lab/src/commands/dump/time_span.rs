@@ -32,10 +32,10 @@ impl FromStr for TimeLimit {
     fn from_str(text: &str) -> Result<Self, String> {
         let moment = if let Ok(time) = DateTime::parse_from_rfc3339(text) {
             LimitMoment::Calendar(time.timestamp_micros())
-        } else if text == "0" {
-            LimitMoment::SinceBegin(Duration::ZERO)
         } else if let Ok(time) = parse_duration(text) {
             LimitMoment::SinceBegin(time)
+        } else if matches!(text, "0" | "0ms" | "0s" | "0m" | "0min" | "0h") {
+            LimitMoment::SinceBegin(Duration::ZERO)
         } else {
             return Err(format!(
                 "`{text}` is not a time: write how long after the recording's begin, as in 90s or \
@@ -171,13 +171,15 @@ mod tests {
     fn a_limit_is_a_time_since_the_begin_or_a_date() {
         let moment = |text: &str| text.parse::<TimeLimit>().map(|limit| limit.moment);
         let since_begin = |ms| Ok(LimitMoment::SinceBegin(Duration::from_millis(ms)));
-        assert_eq!(moment("0"), since_begin(0));
+        for begin in ["0", "0ms", "0s", "0m", "0min", "0h"] {
+            assert_eq!(moment(begin), since_begin(0), "{begin}");
+        }
         assert_eq!(moment("90"), since_begin(90_000));
         assert_eq!(moment("1500ms"), since_begin(1500));
         let date = Ok(LimitMoment::Calendar(1_700_000_000_500_000));
         assert_eq!(moment("2023-11-14T22:13:20.5Z"), date);
         assert_eq!(moment("2023-11-14T23:13:20.5+01:00"), date);
-        for wrong in ["", "-1", "10:30", "2023-11-14", "soon"] {
+        for wrong in ["", "-1", "0x", "10:30", "2023-11-14", "soon"] {
             let refusal = moment(wrong).unwrap_err();
             assert!(refusal.starts_with(&format!("`{wrong}` is not a time: ")), "{refusal}");
         }

@@ -8,7 +8,9 @@ use crate::render::ColorDepth;
 use clap::Parser;
 use ramslice_backend::ReplayBackend;
 use ramslice_energy::SampleClock;
-use ramslice_types::{Backend, MachineState, NodeId, Request, RequestOp, SliceId, WorkCounters};
+use ramslice_types::{
+    Backend, MachineState, NodeId, Reason, Request, RequestOp, SliceId, WorkCounters,
+};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use std::path::Path;
@@ -328,6 +330,20 @@ fn the_reasons_of_other_zones_and_notes_are_shown_where_there_is_room() {
         text.contains("governor (observe) in node 0 Normal: ") && !text.contains("DMA32: "),
         "{text}"
     );
+}
+
+#[test]
+fn memory_that_the_allocator_does_not_have_yet_is_named() {
+    let mut machine = backend().machine().unwrap();
+    let words = "1 slice holds memory that the allocator does not have yet (not-given)";
+    let screen = |machine: &MachineState, width, height| {
+        shown(&top(&ReplayBackend::new(machine.clone()), &[]), width, height)
+    };
+    assert!(!screen(&machine, 120, 40).contains("not-given"));
+    machine.snapshot.slices[3].reason = Reason::NotGiven;
+    let text = screen(&machine, 120, 40);
+    assert!(text.contains(words), "{text}");
+    assert!(!screen(&machine, 80, 10).contains(words), "sums matter more");
 }
 
 #[test]

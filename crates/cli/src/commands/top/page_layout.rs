@@ -1,7 +1,7 @@
 //! The lines of `ramslice top`, for a screen of any size: what matters most stays when room gets
 //! short.
 
-use ramslice_types::{Bytes, Pages, Slice, SliceState};
+use ramslice_types::{Bytes, MachineState, Pages, Slice, SliceState};
 
 use super::model::TopModel;
 use crate::commands::{slices, status};
@@ -75,6 +75,7 @@ pub(super) fn rows(top: &TopModel, width: u16, height: usize) -> Vec<ScreenRow> 
         ScreenPart::new(1, text(TextTone::Plain, &status::totals(machine), columns))
             .with_min_lines(0),
         ScreenPart::new(4, reported(top, columns)),
+        ScreenPart::new(8, not_given(machine, columns)),
         ScreenPart::new(9, text(TextTone::Plain, &status::slice_counts(census), columns)),
         ScreenPart::new(7, vec![ScreenRow::Cells(bar(&screen, &census.pages, columns))]),
         ScreenPart::new(8, legend.into_iter().map(ScreenRow::Cells).collect()),
@@ -160,6 +161,11 @@ fn head(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
 
 fn without_ramslice(top: &TopModel, columns: usize) -> Vec<ScreenRow> {
     top.without_ramslice().map_or_else(Vec::new, |note| text(TextTone::Bold, &note, columns))
+}
+
+/// Why the memory above may be less than `MemTotal`.
+fn not_given(machine: &MachineState, columns: usize) -> Vec<ScreenRow> {
+    status::not_given(machine).map_or_else(Vec::new, |words| text(TextTone::Plain, &words, columns))
 }
 
 /// In a virtual machine that gives memory back: how much of it.
