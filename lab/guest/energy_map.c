@@ -28,6 +28,8 @@
  * is 1 if any was wrong.
  */
 #define _GNU_SOURCE
+#include <time.h>
+
 #include "value_map.h"
 
 #define MAX_RATES	16
@@ -227,10 +229,20 @@ static void print_area(const char *name, const struct area *area, uint64_t slice
 		printf("{}");
 }
 
+/* What this process has had of a processor. */
+static uint64_t cpu_ns(void)
+{
+	struct timespec used;
+
+	if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used))
+		fail("the clock of a process");
+	return used.tv_sec * 1000000000UL + used.tv_nsec;
+}
+
 static void run_phase(struct value_map *map, const struct settings *is, struct draw *draw,
 		      uint32_t *trace, unsigned int phase)
 {
-	uint64_t beyond, began, ended, late = 0, rate = is->rates[phase];
+	uint64_t beyond, began, ended, cpu_began, cpu_ended, late = 0, rate = is->rates[phase];
 
 	draw_trace(draw, trace, is->warm, 0);
 	transact(map, trace, is->warm);
@@ -247,21 +259,24 @@ static void run_phase(struct value_map *map, const struct settings *is, struct d
 		mark_range(map->entries, (map->nr_keys + 1UL) * sizeof(*map->entries));
 		mark(MARKER_BEGIN, 0);
 	}
+	cpu_began = cpu_ns();
 	began = clock_ns();
 	if (rate)
 		late = transact_at(map, trace, is->ops, rate);
 	else
 		transact(map, trace, is->ops);
 	ended = clock_ns();
+	cpu_ended = cpu_ns();
 	if (is->count) {
 		mark(MARKER_END, phase);
 		mark(MARKER_DISARM, 0);
 	}
 	printf("%s{\"label\": %u, \"ktps\": %" PRIu64 ", \"ops\": %" PRIu64 ", \"ns\": %" PRIu64
-	       ", \"cold\": %" PRIu64 ", \"clairvoyant_cold\": %" PRIu64 ", \"evicted\": %" PRIu64
-	       ", \"returned\": %" PRIu64 ", \"late_ns\": %" PRIu64, phase ? ", " : "", phase, rate,
-	       map->accesses, ended - began, map->cold_accesses, beyond, map->evicted,
-	       map->returned, late);
+	       ", \"cpu_ns\": %" PRIu64 ", \"cold\": %" PRIu64 ", \"clairvoyant_cold\": %" PRIu64
+	       ", \"evicted\": %" PRIu64 ", \"returned\": %" PRIu64 ", \"late_ns\": %" PRIu64,
+	       phase ? ", " : "", phase, rate, map->accesses, ended - began,
+	       cpu_ended - cpu_began, map->cold_accesses, beyond, map->evicted, map->returned,
+	       late);
 	print_area("hot_pages", &map->hot, is->slice);
 	print_area("cold_pages", &map->cold, is->slice);
 	printf("}");

@@ -6,19 +6,22 @@
  *   page_accesses KEYS KTPS WARM_S WINDOW_S SEED
  *
  * It reads for WARM_S seconds, and then for WINDOW_S, KTPS thousand values a second;
- * every fifth is written, too. Between transactions it waits without any access to
- * memory. The TLB is flushed four times a second: a processor sets a page's
- * accessed bit when it fills its TLB, which an emulated one hardly ever empties.
+ * every fifth is written, too. Between transactions it sleeps. The TLB is flushed
+ * four times a second: a processor sets a page's accessed bit when it fills its TLB,
+ * which an emulated one hardly ever empties.
  *
- * Prints a line of JSON: for each second of the warm-up the pages on other nodes
- * than 0, and of the window the accesses, those to pages that were there at its
- * beginning and at its end (each counts half), and those that the same number of
- * pages would have had if they were the ones accessed most rarely, by the law of
- * the draw. Each value is checked when it is read; the status is 1 if any was wrong.
+ * Prints a line of JSON: after the first second of the warm-up, and each ten seconds
+ * from then on, the pages on other nodes than 0; of the window the accesses, those to
+ * pages that were there at its beginning and at its end (each counts half), and those
+ * that the same number of pages would have had if they were the ones accessed most
+ * rarely, by the law of the draw. Each value is checked when it is read; the status
+ * is 1 if any was wrong.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "access_marker.h"
@@ -30,6 +33,8 @@
 #define PER_PAGE	(PAGE / VALUE_BYTES)
 #define WRITE_ODDS	5
 #define NS		1000000000ULL
+/* Seconds between two looks where the pages are */
+#define SHOWN_S		10
 /* More pages than the kernel flushes one by one */
 #define FLUSHED_PAGES	64
 
@@ -93,6 +98,14 @@ static size_t locate(int *nodes)
 	return away;
 }
 
+static void sleep_ns(uint64_t ns)
+{
+	struct timespec left = { ns / NS, ns % NS };
+
+	if (nanosleep(&left, NULL))
+		fail("nanosleep");
+}
+
 /* Transactions of a quarter of a second at a rate. */
 static void quarter(struct draw *draw, uint64_t ktps)
 {
@@ -103,7 +116,7 @@ static void quarter(struct draw *draw, uint64_t ktps)
 		due = began + i * 1000000 / ktps;
 		now = clock_ns();
 		if (now < due)
-			spin(due - now);
+			sleep_ns(due - now);
 		use(key_of_rank(draw, draw_rank(draw)), !draw_below(draw, WRITE_ODDS));
 	}
 }
@@ -168,13 +181,17 @@ int main(int argc, char **argv)
 		fail("memory");
 	for (i = 0; i < keys; i++)
 		fill(i, i);
+	/* Sleeps end when they should */
+	if (prctl(PR_SET_TIMERSLACK, 1))
+		fail("prctl");
 	draw_init(&draw, strtoull(argv[5], NULL, 10), keys, true);
 	printf("{\"clock_of_million\": %" PRIu64 ", \"pages\": %zu, \"away\": [",
 	       clock_of_million(), nr_pages);
 	for (i = 0; i < warm; i++) {
 		for (int j = 0; j < 4; j++)
 			quarter(&draw, ktps);
-		printf("%s%zu", i ? ", " : "", locate(before));
+		if (i % SHOWN_S == 0)
+			printf("%s%zu", i ? ", " : "", locate(before));
 	}
 	average = locate(before);
 	memset(accesses, 0, nr_pages * sizeof(*accesses));

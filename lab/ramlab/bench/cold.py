@@ -48,7 +48,8 @@ WARM, WARM_QUICK = 100_000, 5_000
 # 600 million elements over 32
 ELEMENTS, ELEMENTS_QUICK = 18_750_000, 1_000_000
 ROUNDS = 2
-BOOTS = 3
+# Of arms, and of those that a target is about
+BOOTS, TARGET_BOOTS = 3, 10
 # At this share of rest of the one area, the cold slices' is looked at
 REST_SHARE = 0.05
 SOURCES = ("lab/plugin", "lab/ramlab/emulator_plugins.py", "lab/ramlab/dram_accesses.py",
@@ -67,6 +68,11 @@ def boot(arm, program, words, counts=True, name=None):
         [f"ACCESS_PLUGIN={dram_accesses.PLUGIN}"])
 
 
+def again_of(arm):
+    """The name of an arm's boots with other transactions."""
+    return f"{arm}-again"
+
+
 def note_sources(args):
     args.used.modules.update(SOURCES)
 
@@ -81,7 +87,8 @@ def stream(args):
     elements = ELEMENTS_QUICK if args.quick else ELEMENTS
     boots = [boot(SEPARATED, "stream", [kind, elements, ROUNDS, dram_accesses.SLICE_BYTES],
                   name=kind)
-             for kind in ("hot", "cold") for _ in range(1 if args.quick else BOOTS)]
+             for kind, nr in (("hot", BOOTS), ("cold", TARGET_BOOTS))
+             for _ in range(1 if args.quick else nr)]
     return stream_entries(machines.run(boots, images, "cold-stream", args)), images
 
 
@@ -149,15 +156,19 @@ def settled(args, keys, draw, ops=None):
     return path, json.loads(about.read_text())
 
 
-def map_boot(arm, args, rates, keys=KEYS, draw=ZIPF, counts=True):
-    """A boot of an arm that runs the map, a phase for each rate."""
+def map_boot(arm, args, rates, keys=KEYS, draw=ZIPF, counts=True, again=0):
+    """A boot of an arm that runs the map, a phase for each rate; again, with other transactions
+    after the same have settled it.
+    """
     hot = HOT if arm == SEPARATED else 0
     state, _ = settled(args, keys, draw)
     words = [f"state={state}", f"keys={keys}", f"hot={hot}", f"cold={COLD if hot else 0}",
              f"ops={OPS_QUICK if args.quick else OPS}", f"draw={draw}",
-             f"warm={WARM_QUICK if args.quick else WARM}", f"seed={args.seed}",
+             f"warm={WARM_QUICK if args.quick else WARM}", f"seed={args.seed + again}",
              "rates=" + ",".join(map(str, rates)), f"count={int(counts)}"]
-    name = f"{arm}-{keys >> 10}" if keys != KEYS else arm
+    name = again_of(arm) if again else arm
+    if keys != KEYS:
+        name += f"-{keys >> 10}"
     return boot(arm, "energy_map", ["run", *words], counts, name)
 
 
@@ -201,17 +212,19 @@ def cold_over_clairvoyant(phase):
     return phase["cold"] / beyond if beyond else None
 
 
-def per_operation(figures):
-    """Instructions of a transaction, moves included, in the first phase."""
+def per_operation(figures, clock="cpu_ns"):
+    """Instructions of a transaction, moves included, in the first phase: those of the program, or
+    by the clock `ns` whatever was executed meanwhile.
+    """
     phase = figures["figures"]["phases"][0]
-    return phase["ns"] / phase["ops"]
+    return phase[clock] / phase["ops"]
 
 
 def flat(args):
     """The map as fast as it goes: instructions of a transaction, separated over one area."""
     note_sources(args)
     images = images_of("plain")
-    number = {SEPARATED: BOOTS, ONE_AREA: BOOTS, OVERFLOWING: 1}
+    number = {SEPARATED: TARGET_BOOTS, ONE_AREA: TARGET_BOOTS, OVERFLOWING: BOOTS}
     boots = [map_boot(arm, args, [0], counts=False)
              for arm in PATCHED for _ in range(1 if args.quick else number[arm])]
     found = machines.run(boots, images, "cold-flat", args)
@@ -221,6 +234,7 @@ def flat(args):
         "eam-instructions", "ratio of instructions of a transaction", values[SEPARATED],
         values[ONE_AREA],
         beside={OVERFLOWING: values[OVERFLOWING]},
+        by_clock={arm: [per_operation(one, "ns") for one in some] for arm, some in found.items()},
         moves={name: first[name] / first["ops"] for name in ("evicted", "returned")},
         counters={arm: some[0]["counters"] for arm, some in found.items()})], images
 
@@ -230,12 +244,17 @@ def rates(args):
     note_sources(args)
     images = images_of("plain")
     chosen = [RATE, 300] if args.quick else RATES
+    pair = (SEPARATED, ONE_AREA)
+    again = range(1, 2 if args.quick else TARGET_BOOTS)
     boots = [map_boot(arm, args, chosen) for arm in PATCHED]
+    boots += [map_boot(arm, args, [RATE], again=number) for arm in pair for number in again]
     found = machines.run(boots, images, "cold-rates", args)
-    new = rest_entries("eam-rest", {arm: phases(some[0]) for arm, some in found.items()}, RATE)
+    more = {arm: [phases(one)[0] for one in found[again_of(arm)]] for arm in pair}
+    new = rest_entries("eam-rest", {arm: phases(found[arm][0]) for arm in PATCHED}, RATE, more)
     _, end = settled(args, KEYS, ZIPF)
     _, early = settled(args, KEYS, ZIPF, ops=THESIS_WARM_UP)
-    new.append(cold_entry("eam-cold-accesses", phases(found[SEPARATED][0]), found[SEPARATED][0])
+    new.append(cold_entry("eam-cold-accesses", phases(found[SEPARATED][0]), found[SEPARATED][0],
+                          RATE, more[SEPARATED])
                | {"settled": end, "after_the_thesis_warm_up": early})
     return new, images
 
@@ -250,17 +269,21 @@ def draws(args):
     new = rest_entries("eam-rest-80-20", {arm: phases(some[0]) for arm, some in found.items()},
                        RATE)
     new.append(cold_entry("eam-cold-accesses-80-20", phases(found[SEPARATED][0]),
-                          found[SEPARATED][0]))
+                          found[SEPARATED][0], RATE))
     return new, images
 
 
-def cold_entry(name, some, figures):
-    """Accesses to cold values over the clairvoyant's, a value for each phase."""
-    values = [cold_over_clairvoyant(phase) for phase, _ in some]
+def cold_entry(name, some, figures, rate, more=()):
+    """Accesses to cold values over the clairvoyant's, at a rate, of boots.
+
+    some: phases of a boot, one of each rate, and its figures; more: phases at this rate of others
+    """
+    over = {phase["ktps"]: cold_over_clairvoyant(phase) for phase, _ in some}
     cold = set(figures["cold_slices"])
     return stats.mean_entry(
-        name, "accesses to values in the cold area, over the clairvoyant's", values,
-        ktps=[phase["ktps"] for phase, _ in some],
+        name, "accesses to values in the cold area, over the clairvoyant's",
+        [over[rate], *(cold_over_clairvoyant(phase) for phase, _ in more)],
+        by_ktps={str(ktps): value for ktps, value in over.items()}, ktps=list(over),
         of_accesses=[phase["cold"] / phase["ops"] for phase, _ in some],
         clairvoyant=[phase["clairvoyant_cold"] / phase["ops"] for phase, _ in some],
         # Lines of values from and to DRAM, moves included
@@ -280,29 +303,38 @@ def share_of_lines(record, cold):
     return inside / all_lines
 
 
-def rest_entries(name, by_arm, rate):
-    """The entry of rest at a rate, with curves of all arms and rates.
+def rest_of_pair(separated, one_area):
+    """Rest of cold slices at the threshold at which the one area's rest 5%, and that threshold's
+    place; both are (phase, record).
+    """
+    at = threshold_at(rest_curve(*one_area))
+    return rest_curve(*separated)[at], at
 
-    by_arm: {arm: [(phase, record)]}
+
+def rest_entries(name, by_arm, rate, more=None):
+    """The entry of rest at a rate, of boots, with curves of all arms and rates of one.
+
+    by_arm: {arm: [(phase, record)]}; more: {arm: [(phase, record)]} of other boots, at this rate
     """
     curves = {arm: {phase["ktps"]: rest_curve(phase, record) for phase, record in some}
               for arm, some in by_arm.items()}
-    at = threshold_at(curves[ONE_AREA][rate])
-    edges = dram_accesses.thresholds()
-    return [{
-        "name": name, "value": curves[SEPARATED][rate][at], "n": 1,
-        "unit": "share of the time that slices of cold values rest",
-        "threshold_ns": edges[at],
-        "beside": {arm: curves[arm][rate][at] for arm in curves if arm != SEPARATED},
-        "thresholds_ns": edges,
-        "curves": {arm: {str(ktps): curve for ktps, curve in some.items()}
-                   for arm, some in curves.items()},
-        "all_memory": {arm: memory_curve(next(record for phase, record in some
-                                              if phase["ktps"] == rate))
-                       for arm, some in by_arm.items()},
-        "late_ns": {arm: max(phase["late_ns"] for phase, _ in some)
-                    for arm, some in by_arm.items()},
-    }]
+    at_rate = {arm: next(row for row in some if row[0]["ktps"] == rate)
+               for arm, some in by_arm.items()}
+    pairs = [(at_rate[SEPARATED], at_rate[ONE_AREA])]
+    if more:
+        pairs += zip(more[SEPARATED], more[ONE_AREA], strict=True)
+    judged = [rest_of_pair(*pair) for pair in pairs]
+    at, edges = judged[0][1], dram_accesses.thresholds()
+    return [stats.mean_entry(
+        name, "share of the time that slices of cold values rest", [value for value, _ in judged],
+        threshold_ns=edges[at], threshold_ns_of_each=[edges[place] for _, place in judged],
+        beside={arm: curves[arm][rate][at] for arm in curves if arm != SEPARATED},
+        thresholds_ns=edges,
+        curves={arm: {str(ktps): curve for ktps, curve in some.items()}
+                for arm, some in curves.items()},
+        all_memory={arm: memory_curve(record) for arm, (_, record) in at_rate.items()},
+        late_ns={arm: max(phase["late_ns"] for phase, _ in some)
+                 for arm, some in by_arm.items()})]
 
 
 def sizes(args):

@@ -270,11 +270,29 @@ def test_cold_slices_are_looked_at_where_one_area_rests_5_percent():
     assert curve[at] >= 0.05 > curve[at + 1]
     wanted = 8 * (100_000_000 - entry["threshold_ns"]) / ns
     assert entry["value"] == pytest.approx(wanted)
+    assert entry["n"] == 1
+    # Another pair of boots is judged at a threshold of its own
+    busier = record_of([1_000_000] * 100 + [900_000] * 1000, ns=ns)
+    more = {cold.SEPARATED: by_arm[cold.SEPARATED], cold.ONE_AREA: [(phase_of(), busier)]}
+    entry, = cold.rest_entries("eam-rest", by_arm, 90, more)
+    shorter = entry["threshold_ns_of_each"][1]
+    assert entry["n"] == 2 and shorter < entry["threshold_ns"]
+    assert entry["values"] == pytest.approx([wanted, 8 * (100_000_000 - shorter) / ns])
 
 
 def test_cold_accesses_are_over_the_clairvoyants():
     assert cold.cold_over_clairvoyant(phase_of()) == pytest.approx(1.5)
     assert cold.cold_over_clairvoyant(phase_of(clairvoyant=0)) is None
+
+
+def test_cold_accesses_are_judged_at_one_rate_of_some_boots(monkeypatch):
+    monkeypatch.setattr(cold, "share_of_lines", lambda *_: 0)
+    monkeypatch.setattr(dram_accesses, "share_in", lambda *_: 1)
+    some = [(phase_of(ktps=30, cold_nr=300), None), (phase_of(), None)]
+    more = [(phase_of(cold_nr=120), None)]
+    entry = cold.cold_entry("eam-cold-accesses", some, {"cold_slices": []}, 90, more)
+    assert entry["values"] == pytest.approx([1.5, 2])
+    assert entry["by_ktps"] == {"30": 5, "90": 1.5} and entry["ktps"] == [30, 90]
 
 
 def test_sizes_that_fit_the_hot_area_are_no_evidence():
