@@ -4,7 +4,8 @@
 //! cli          the operator's commands by name, and which file runs each
 //!  |- commands/      a file or folder for each: arguments, help, what it does
 //!  |   |- address_order, request_report, ledger_options, profile_files   what several share
-//!  |   |- daemon_takers   what the daemon says of those who take emptied memory
+//!  |   |- daemon_takers, daemon_samples   what the daemon says of those who take emptied memory,
+//!  |   |                                  and of accesses to what may rest
 //!  |   `- interrupt, progress   Ctrl-C during a request; a line about long work
 //!  |- program        what both programs do around a command
 //!  |   |- context    the global options resolved: backend, JSON or text
@@ -24,6 +25,7 @@ pub mod args;
 pub mod cli;
 pub mod commands;
 pub mod context;
+mod daemon_samples;
 mod daemon_takers;
 pub mod exit;
 pub mod interrupt;

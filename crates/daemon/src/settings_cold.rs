@@ -1,5 +1,7 @@
 //! Settings of `[cold]`: what moves by itself between memory for what is rarely used and the rest.
 
+use std::collections::BTreeMap;
+
 use ramslice_policy::ColdLimits;
 use ramslice_types::{Bytes, Ratio, parse_bytes, parse_duration};
 use serde::Deserialize;
@@ -22,6 +24,9 @@ pub struct ColdSettings {
     /// Control groups whose pages stay, with those below them, by their paths below the mount
     /// point.
     pub except: Vec<String>,
+    /// Control groups with a limit of their own on what goes to cold memory in a second, shared
+    /// equally with those below them; by the same paths.
+    pub rate_by_group: BTreeMap<String, Bytes>,
 }
 
 #[derive(Deserialize, Default)]
@@ -35,6 +40,26 @@ pub(crate) struct RawCold {
     cpu_share: Option<Spanned<f64>>,
     #[serde(default)]
     except: Vec<Spanned<String>>,
+    #[serde(default)]
+    rate_by_group: BTreeMap<String, Spanned<toml::Value>>,
+}
+
+/// Whether a control group below the mount point is named.
+fn is_group(path: &str) -> bool {
+    path.starts_with('/')
+        && path.len() > 1
+        && !path.ends_with('/')
+        && !path.split('/').any(|part| part == "..")
+}
+
+/// A rate in a second; otherwise what is wrong with it.
+fn rate_of(text: &str) -> Result<Bytes, String> {
+    match parse_bytes(text) {
+        Ok(rate) if rate < Bytes(4096) => {
+            Err(format!("`{text}` is less than a page: at least 4KiB"))
+        }
+        parsed => parsed.map_err(|error| error.to_string()),
+    }
 }
 
 impl RawCold {
@@ -50,12 +75,7 @@ impl RawCold {
                     )),
                     parsed => parsed.err().map(|error| error.to_string()),
                 },
-                _ => match parse_bytes(value.get_ref()) {
-                    Ok(rate) if rate < Bytes(4096) => {
-                        Some(format!("`{}` is less than a page: at least 4KiB", value.get_ref()))
-                    }
-                    parsed => parsed.err().map(|error| error.to_string()),
-                },
+                _ => rate_of(value.get_ref()).err(),
             };
             match wrong {
                 None => value.into_inner(),
@@ -69,13 +89,27 @@ impl RawCold {
         let rate = text("rate", self.rate, RATE);
         for group in &self.except {
             let path = group.get_ref();
-            let is_path = path.starts_with('/') && !path.split('/').any(|part| part == "..");
-            if !is_path || path.len() == 1 || path.ends_with('/') {
-                let message = format!(
-                    "cold.except has `{path}`: it must be the path of a control group below the \
-                     mount point, as in \"/system.slice/a.service\""
-                );
-                checks.add_fault(Some(group.span()), message);
+            if !is_group(path) {
+                checks.add_fault(Some(group.span()), no_group("except", path));
+            }
+        }
+        let mut rate_by_group = BTreeMap::new();
+        for (path, rate) in self.rate_by_group {
+            let text = rate.get_ref().as_str().map(str::to_owned);
+            let fault = match rate_of(&text.unwrap_or_else(|| rate.get_ref().to_string())) {
+                _ if !is_group(&path) => Some(no_group("rate_by_group", &path)),
+                _ if self.except.iter().any(|group| *group.get_ref() == path) => Some(format!(
+                    "cold.rate_by_group has `{path}`, and so has cold.except, which keeps all of \
+                     its pages where they are: take it out of one of them"
+                )),
+                Err(wrong) => Some(format!("cold.rate_by_group: {wrong}, as in \"4MiB\"")),
+                Ok(bytes) => {
+                    rate_by_group.insert(path, bytes);
+                    None
+                }
+            };
+            if let Some(fault) = fault {
+                checks.add_fault(Some(rate.span()), fault);
             }
         }
         ColdSettings {
@@ -87,6 +121,14 @@ impl RawCold {
                 cpu_share: Ratio(checks.number("cold.cpu_share", self.cpu_share, 0.01)),
             },
             except: self.except.into_iter().map(Spanned::into_inner).collect(),
+            rate_by_group,
         }
     }
+}
+
+fn no_group(setting: &str, path: &str) -> String {
+    format!(
+        "cold.{setting} has `{path}`: it must be the path of a control group below the mount \
+         point, as in \"/system.slice/a.service\""
+    )
 }

@@ -53,6 +53,10 @@ pub(crate) fn allowed(name: &str) -> Option<String> {
         "energy.resize_slices" | "cold.automatic" | "idle_cache.compact" => "true or false",
         "cold.idle" => "a time of at least 100ms, as in \"30s\" or \"2min\"",
         "cold.rate" => "a size of at least 4KiB, for each second, as in \"16MiB\"",
+        "cold.rate_by_group" => {
+            "sizes of at least 4KiB, for each second, by control group, as in \
+             {\"/system.slice/a.service\" = \"4MiB\"}"
+        }
         "cold.except" => "paths of control groups, as in [\"/system.slice/a.service\"]",
         "takers.huge_size" => "a size of a page that the kernel has, as in \"1GiB\" or \"2MiB\"",
         "stop.slices" => "\"auto\", \"leave\" or \"wake\"",

@@ -151,6 +151,11 @@ fn what_is_wrong_is_told_with_its_place_and_what_is_allowed() {
         ("[cold]\nexcept = [\"/a\", \"b\"]", "3:17", "cold.except has `b`"),
         ("[cold]\nexcept = [\"/a/../b\"]", "3:11", "the path of a control group"),
         ("[cold]\nautomtic = true", "3:1", "`automatic`"),
+        ("[cold]\nrate_by_group = \"4M\"", "3:17", "by control group"),
+        ("[cold.rate_by_group]\n\"/a\" = 4", "3:8", "as in \"4MiB\""),
+        ("[cold.rate_by_group]\n\"a\" = \"4M\"", "3:7", "cold.rate_by_group has `a`"),
+        ("[cold.rate_by_group]\n\"/a\" = \"1\"", "3:8", "at least 4KiB"),
+        ("[cold]\nexcept = [\"/a\"]\n[cold.rate_by_group]\n\"/a\" = \"4M\"", "5:8", "cold.except"),
         (r#"stop = "wake""#, "2:8", "a table, which begins with [stop]"),
         ("[metrics]\nlisten = \"localhost\"", "3:10", r#""off""#),
     ];

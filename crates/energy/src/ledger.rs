@@ -8,7 +8,7 @@ use std::ops::Add;
 use std::time::Duration;
 
 use ramslice_types::{
-    BackendInfo, Bytes, Segment, Slice, SliceId, SliceSnapshot, SliceState, WorkCounters,
+    BackendInfo, Bytes, Ratio, Segment, Slice, SliceId, SliceSnapshot, SliceState, WorkCounters,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -30,6 +30,9 @@ pub struct EnergySample {
     pub states: Vec<(SliceId, SliceState)>,
     /// What is in use and may rest.
     pub resting: Bytes,
+    /// Of that, what was not at rest, because it was accessed: at least this much. See
+    /// [`Self::with_unaccessed`].
+    pub accessed: Bytes,
     /// What was done so far.
     pub work: WorkCounters,
 }
@@ -63,8 +66,18 @@ impl EnergySample {
             segments: info.segments.clone(),
             states: slices.map(|slice| (slice.id, slice.state)).collect(),
             resting: info.resting_bytes,
+            accessed: Bytes::ZERO,
             work,
         }
+    }
+
+    /// With the share of the time, at most, for which nothing accessed what may rest. Nothing is
+    /// known without: then it may have rested all of the time.
+    #[must_use]
+    pub fn with_unaccessed(mut self, share: Option<Ratio>) -> Self {
+        let accessed = share.map_or(0.0, |share| 1.0 - share.0.clamp(0.0, 1.0));
+        self.accessed = Bytes((self.resting.0 as f64 * accessed) as u64);
+        self
     }
 
     /// Bytes of slices that are off; in whole aligned units of `unit` bytes, if there is a unit.
@@ -133,6 +146,9 @@ pub struct EnergyTally {
     /// Bytes in use that the hardware was told may rest, times microseconds: at most this much.
     #[serde(default)]
     pub resting_high_byte_us: u128,
+    /// Of these, while it was accessed: at least this much.
+    #[serde(default)]
+    pub accessed_low_byte_us: u128,
     /// Bytes that went off, each time again: at least this much.
     pub entered_low_bytes: u64,
     /// At most this much.
@@ -157,6 +173,7 @@ impl Add for EnergyTally {
             off_low_byte_us: self.off_low_byte_us + other.off_low_byte_us,
             off_high_byte_us: self.off_high_byte_us + other.off_high_byte_us,
             resting_high_byte_us: self.resting_high_byte_us + other.resting_high_byte_us,
+            accessed_low_byte_us: self.accessed_low_byte_us + other.accessed_low_byte_us,
             entered_low_bytes: self.entered_low_bytes + other.entered_low_bytes,
             entered_high_bytes: self.entered_high_bytes + other.entered_high_bytes,
             tried_bytes: self.tried_bytes + other.tried_bytes,
@@ -252,6 +269,8 @@ fn step(
         off_low_byte_us: u128::from(low) * u128::from(elapsed_us),
         off_high_byte_us: u128::from(high) * u128::from(elapsed_us),
         resting_high_byte_us: u128::from(last.resting.max(now.resting).0) * u128::from(elapsed_us),
+        accessed_low_byte_us: u128::from(last.accessed.min(now.accessed).0)
+            * u128::from(elapsed_us),
         entered_low_bytes: if granule.is_some() { entered } else { 0 },
         entered_high_bytes: perhaps,
         tried_bytes: work.tried_slices.saturating_mul(now.slice_bytes.0),

@@ -1,7 +1,7 @@
 //! The ledger counts what was off for sure, and what may have been.
 
 use proptest::prelude::*;
-use ramslice_types::Pages;
+use ramslice_types::{Pages, Ratio};
 
 use super::*;
 use SliceState::{Emptying, Offline, Online, Waking};
@@ -16,6 +16,7 @@ fn sample(second: u64, event_seq: u64, states: &[SliceState]) -> EnergySample {
         segments: Vec::new(),
         states: (0..).map(SliceId).zip(states.iter().copied()).collect(),
         resting: Bytes::ZERO,
+        accessed: Bytes::ZERO,
         work: WorkCounters::default(),
     }
 }
@@ -215,4 +216,22 @@ fn what_may_rest_counts_at_the_most_that_was_seen() {
         |second, mib| EnergySample { resting: Bytes(mib * MIB), ..sample(second, 0, &[Online]) };
     let tally = kept(1, &[rests(0, 2), rests(10, 3), rests(20, 0), rests(30, 0)]);
     assert_eq!(tally.resting_high_byte_us / (u128::from(MIB) * 1_000_000), 30 + 30);
+}
+
+#[test]
+fn what_was_accessed_counts_at_the_least_that_was_seen() {
+    let rests = |second, mib, share: Option<f64>| {
+        let sample = EnergySample { resting: Bytes(mib * MIB), ..sample(second, 0, &[Online]) };
+        sample.with_unaccessed(share.map(Ratio))
+    };
+    let samples = [
+        rests(0, 8, None),
+        rests(10, 8, Some(0.75)),
+        rests(20, 4, Some(0.0)),
+        rests(30, 4, Some(2.0)),
+    ];
+    let mib_s = |byte_us: u128| byte_us / (u128::from(MIB) * 1_000_000);
+    let tally = kept(1, &samples);
+    assert_eq!(mib_s(tally.resting_high_byte_us), 80 + 80 + 40);
+    assert_eq!(mib_s(tally.accessed_low_byte_us), 2 * 10);
 }

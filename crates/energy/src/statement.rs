@@ -28,13 +28,17 @@ pub struct MeterComparison {
 /// What slices in use may have saved by resting between two accesses.
 ///
 /// No part of what was saved: whether hardware rested is not known. So the low end is none of the
-/// time, and the high end all of it.
+/// time, and the high end that in which samples saw no access; all of it without samples.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RestStatement {
     /// See [`crate::DramProfile::rest_state`].
     pub state: Option<String>,
     /// Memory that the power driver was told may rest, times real seconds.
     pub gib_seconds: Interval<GibSeconds>,
+    /// The share of it in which DAMON's samples saw no access: at most so much was rest. Nothing if
+    /// there were none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unaccessed_share: Option<Ratio>,
     /// Saved by it; nothing if the profile's power of the state is unknown.
     pub joules: Option<Interval<Joules>>,
 }
@@ -161,10 +165,14 @@ fn rest(tally: &EnergyTally, settings: &StatementSettings<'_>) -> Option<RestSta
     let state = settings.profile.rest_state();
     let gib_seconds = settings.clock.gib_seconds(tally.resting_high_byte_us);
     let saving = state.and_then(DramPowerState::saving_by_packing);
+    let unaccessed_byte_us = tally.resting_high_byte_us.saturating_sub(tally.accessed_low_byte_us);
+    let unaccessed = settings.clock.gib_seconds(unaccessed_byte_us);
+    let share = unaccessed_byte_us as f64 / tally.resting_high_byte_us as f64;
     Some(RestStatement {
         state: state.map(|state| state.name.clone()),
         gib_seconds,
-        joules: saving.map(|saving| saving.times(gib_seconds).or_nothing()),
+        unaccessed_share: (tally.accessed_low_byte_us > 0).then_some(Ratio(share)),
+        joules: saving.map(|saving| saving.times(unaccessed).or_nothing()),
     })
 }
 

@@ -521,6 +521,13 @@ fn rest_is_from_none_to_all_of_the_time_and_in_no_sum() {
     near(joules.low(), 0.0);
     near(joules.high(), 100.0 * saving.high().0);
     assert!(joules.high().0 > 0.0);
+    assert_eq!(rest.unaccessed_share, None);
+    let tally = rest_for(100);
+    let accessed_low_byte_us = tally.resting_high_byte_us / 4;
+    let sampled = case.state(&EnergyTally { accessed_low_byte_us, ..tally }).rest.unwrap();
+    assert_eq!(sampled.unaccessed_share, Some(Ratio(0.75)));
+    near(Joules(sampled.gib_seconds.low().0), 100.0);
+    near(sampled.joules.unwrap().high(), 75.0 * saving.high().0);
     near(statement.saved_joules.high(), 0.0);
     near(statement.net_joules.high(), 0.0);
 }

@@ -22,6 +22,7 @@ in_use = {in_use}
 rate = "{rate}"
 cpu_share = {cpu_share}
 except = [{groups}]
+rate_by_group = {{{rates}}}
 """
 
 
@@ -29,13 +30,14 @@ class ColdDaemon(Daemon):
     """Its settings of cold memory are a drop-in."""
 
     def configure_cold(self, automatic="true", idle="4s", in_use=0.1, rate="256M", cpu_share=1.0,
-                       groups=(), backend="auto"):
+                       groups=(), rates=None, backend="auto"):
         folder = self.folder / "c.toml.d"
         folder.mkdir(exist_ok=True)
         groups = ", ".join(f'"{group}"' for group in groups)
+        rates = ", ".join(f'"{group}" = "{size}"' for group, size in (rates or {}).items())
         (folder / "cold.toml").write_text(COLD.format(
             backend=backend, automatic=automatic, idle=idle, in_use=in_use, rate=rate,
-            cpu_share=cpu_share, groups=groups))
+            cpu_share=cpu_share, groups=groups, rates=rates))
 
     def cold(self):
         """What its status says of cold memory; an empty state until it has written one."""
@@ -62,10 +64,12 @@ def kdamond_of_others():
 
 
 class UsedMemory(ColdMemory):
-    """Memory that asks for no cold memory, and can be used so that DAMON notices."""
+    """Memory that asks for no cold memory, unless flags say so, and can be used so that DAMON
+    notices.
+    """
 
-    def __init__(self, mib, **more):
-        super().__init__(mib, flags=mmap.MAP_PRIVATE, **more)
+    def __init__(self, mib, flags=mmap.MAP_PRIVATE, **more):
+        super().__init__(mib, flags=flags, **more)
         # More pages than the kernel flushes one by one
         self.flushed = mmap.mmap(-1, 64 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.flushed.write(bytes(64 * PAGE))

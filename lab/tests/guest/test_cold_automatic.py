@@ -3,11 +3,17 @@
 programs is left alone, and nothing of it stays behind.
 """
 
+import contextlib
+import json
+import mmap
+import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +21,10 @@ from ramlab.guest import cold_automatic, harness, pinned_memory
 from ramlab.guest import cold_memory as cold
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.cold_automatic import ColdDaemon, UsedMemory
-from ramlab.guest.harness import MIB
+from ramlab.guest.harness import MIB, PAGE
 from ramlab.pytest_vm import vm
+
+RAMSLICE = os.environ.get("RAMSLICE_PROGRAM", "ramslice")
 
 pytestmark = vm(mem="2G", append="ramslice=16M ramslice_cold=512M")
 
@@ -87,28 +95,79 @@ class Moves(AutomaticTest, harness.RamsliceTest):
     def test_control_groups_that_are_excepted_stay(self):
         with pinned_memory.Group("kept") as group:
             self.daemon.configure_cold(groups=["/kept"])
-            program = (
-                "import sys, time\n"
-                "kept = bytearray(64 << 20)\n"
-                "kept[::4096] = bytes(len(kept) // 4096)\n"
-                "print(flush=True)\n"
-                "time.sleep(3600)\n"
-            )
-            other = subprocess.Popen([sys.executable, "-c", program], preexec_fn=group.enter,
-                                     stdout=subprocess.PIPE)
-            try:
-                other.stdout.readline()
+            with idle_program(group) as pid:
                 self.daemon.start()
                 with UsedMemory(64) as memory:
                     self.until_idle_memory_is_cold(memory, 55)
                     self.daemon.steps(10)
                 # Pages of libraries are those of the group that read them first
-                self.assertLess(pages_of_process(other.pid, cold.twin()) * 4096, 32 * MIB)
-            finally:
-                other.kill()
-                other.wait()
-                other.stdout.close()
+                self.assertLess(mib_of_process(pid, cold.twin()), 32)
             self.daemon.end()
+
+    def test_control_groups_go_at_a_rate_of_their_own(self):
+        """As all memory in a second, the rate's share of a group's memory is looked at in one."""
+        with pinned_memory.Group("slow") as group:
+            self.daemon.configure_cold(rates={"/slow": "512KiB"})
+            with idle_program(group) as pid:
+                self.daemon.start()
+                with UsedMemory(64) as memory:
+                    self.until_idle_memory_is_cold(memory, 55)
+                slow = mib_of_process(pid, cold.twin())
+                self.assertLess(slow, 16)
+                self.reload(rates={"/slow": "256MiB"})
+                self.daemon.until(lambda: mib_of_process(pid, cold.twin()) >= 50)
+                print(f"({slow} MiB before) ", end="", flush=True)
+            self.daemon.end()
+        self.assert_sane()
+
+
+class Accesses(AutomaticTest, harness.RamsliceTest):
+    """For how much of the time nothing accessed what may rest."""
+
+    def setUp(self):
+        super().setUp()
+        harness.load_sim(rests=1)
+        self.addCleanup(harness.unload_sim)
+        cold.resize(128)
+        self.addCleanup(cold.resize, 512)
+        # What is used is not to come back; between two samples all of it is read
+        self.daemon.configure_cold(rate="4KiB", in_use=1.0, idle="32s")
+
+    def unaccessed(self, wanted):
+        self.daemon.until(lambda: wanted(self.daemon.cold().get("unaccessed_ratio")))
+        return self.daemon.cold()["unaccessed_ratio"]
+
+    def test_accesses_to_the_twin_are_the_upper_end_of_its_rest(self):
+        memory = self.enterContext(UsedMemory(96, flags=mmap.MAP_PRIVATE | cold.MAP_COLD))
+        self.assertGreater(memory.mib_on(cold.twin()), 90)
+        self.daemon.start()
+        idle = self.unaccessed(lambda share: share is not None and share > 0.9)
+        over = threading.Event()
+        user = threading.Thread(target=lambda: [memory.use() for _ in iter(over.is_set, True)])
+        user.start()
+        try:
+            used = self.unaccessed(lambda share: share is not None and share < 0.6)
+            found = self.energy()
+        finally:
+            over.set()
+            user.join()
+        self.assertTrue(0 <= found["unaccessed_share"] < 0.9, found)
+        self.assertGreater(found["joules"]["high"], 0)
+        print(f"(without access: {idle} idle, {used} used, {found['unaccessed_share']} by energy) ",
+              end="", flush=True)
+
+    def energy(self):
+        """What `ramslice energy` says of rest, from this daemon's status."""
+        run = Path("/run/ramslice")
+        run.symlink_to(self.daemon.folder)
+        try:
+            done = subprocess.run(
+                [RAMSLICE, "energy", "--profile", "ddr5-modes", "--machine",
+                 "thesis-parc", "--time-factor", "12..18", "--for", "10s", "--json"],
+                stdout=subprocess.PIPE, check=True, text=True)
+        finally:
+            run.unlink()
+        return json.loads(done.stdout.splitlines()[-1])["rest"]
 
 
 @pytest.mark.slow
@@ -255,8 +314,28 @@ class OldKernel(unittest.TestCase):
             self.assertEqual(daemon.end(), 0)
 
 
-def pages_of_process(pid, node):
-    """Pages of a process on a node."""
+def mib_of_process(pid, node):
+    """MiB that a process has on a node."""
     with open(f"/proc/{pid}/numa_maps", encoding="ascii") as maps:
-        return sum(int(word.split("=")[1]) for line in maps for word in line.split()
-                   if word.startswith(f"N{node}="))
+        pages = sum(int(word.split("=")[1]) for line in maps for word in line.split()
+                    if word.startswith(f"N{node}="))
+    return pages * PAGE // MIB
+
+
+@contextlib.contextmanager
+def idle_program(group, mib=64):
+    """A program in a control group has so much memory and does nothing; yields its pid."""
+    program = (
+        "import time\n"
+        f"kept = bytearray({mib} << 20)\n"
+        "kept[::4096] = bytes(len(kept) // 4096)\n"
+        "print(flush=True)\n"
+        "time.sleep(3600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], preexec_fn=group.enter,
+                          stdout=subprocess.PIPE) as process:
+        try:
+            process.stdout.readline()
+            yield process.pid
+        finally:
+            process.kill()

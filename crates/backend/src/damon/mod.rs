@@ -1,5 +1,5 @@
 //! DAMON, the kernel's monitor of accesses, by its files in sysfs: kdamonds that watch physical
-//! addresses, each with one scheme that moves pages to another node. See
+//! addresses, with schemes that move pages to another node. See
 //! `Documentation/admin-guide/mm/damon/usage.rst` of the kernel, 6.11 or later.
 
 mod error;
@@ -23,7 +23,10 @@ use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed as sysfs_failed;
 
 pub use error::DamonError;
-pub use plan::{AccessSampling, KdamondPlan, MigrateAction, MigrateScheme, SchemeStats};
+pub use plan::{
+    AccessSampling, KdamondPlan, MigrateAction, MigrateScheme, MovedGroups, SampledRegion,
+    SchemeStats,
+};
 
 const ADMIN: &str = "sys/kernel/mm/damon/admin/kdamonds";
 /// The kernel answers EBUSY while another program reads or writes a file of DAMON.
@@ -96,22 +99,54 @@ impl DamonFiles {
         self.expect_running(index)
     }
 
-    /// What the scheme of a kdamond has done since that began.
+    /// What the first so many schemes of a kdamond have done together since that began.
     ///
     /// # Errors
     /// [`DamonError::Stopped`], or what cannot be read.
-    pub fn stats(&self, index: usize) -> Result<SchemeStats, DamonError> {
+    pub fn stats(&self, index: usize, schemes: usize) -> Result<SchemeStats, DamonError> {
         self.running_command(index, "update_schemes_stats")?;
-        let field = |name: &str| -> Result<u64, DamonError> {
-            let name = format!("{index}/contexts/0/schemes/0/stats/{name}");
-            let text = self.read(&name).map_err(unreadable)?;
-            Ok(number(self.path(&name), &text)?)
-        };
-        Ok(SchemeStats {
-            tried: Bytes(field("sz_tried")?),
-            applied: Bytes(field("sz_applied")?),
-            quota_exceeded: field("qt_exceeds")?,
-        })
+        let mut sum = SchemeStats::default();
+        for scheme in 0..schemes {
+            let folder = format!("{index}/contexts/0/schemes/{scheme}/stats");
+            let field = |name: &str| self.number_in(&format!("{folder}/{name}"));
+            sum.tried += Bytes(field("sz_tried")?);
+            sum.applied += Bytes(field("sz_applied")?);
+            sum.quota_exceeded += field("qt_exceeds")?;
+        }
+        Ok(sum)
+    }
+
+    /// What a kdamond that is [watched](KdamondPlan::watched) saw of accesses in its next
+    /// aggregation. Returns after that.
+    ///
+    /// # Errors
+    /// [`DamonError::Stopped`], or what cannot be read.
+    pub fn sampled_regions(
+        &self,
+        index: usize,
+        plan: &KdamondPlan,
+    ) -> Result<Vec<SampledRegion>, DamonError> {
+        self.running_command(index, "update_schemes_tried_regions")?;
+        let folder = format!("{index}/contexts/0/schemes/{}/tried_regions", plan.schemes.len());
+        let path = self.path(&folder);
+        let entries = self
+            .unless_busy(|| fs::read_dir(&path)?.collect::<io::Result<Vec<_>>>())
+            .map_err(|error| unreadable((path, error)))?;
+        let mut regions = Vec::new();
+        // Beside a folder for each region there is a file.
+        for entry in entries {
+            let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok())
+            else {
+                continue;
+            };
+            let field = |name: &str| self.number_in::<u64>(&format!("{folder}/{number}/{name}"));
+            regions.push(SampledRegion {
+                range: field("start")?..field("end")?,
+                accesses: u32::try_from(field("nr_accesses")?).unwrap_or(u32::MAX),
+            });
+        }
+        self.running_command(index, "clear_schemes_tried_regions")?;
+        Ok(regions)
     }
 
     /// Stops and removes all kdamonds: only for the one who has set up all that are there.
@@ -156,18 +191,20 @@ impl DamonFiles {
             return Err(DamonError::NoPhysical);
         }
         self.write(&format!("{context}/operations"), "paddr").map_err(unwritable)?;
-        let action = format!("{context}/schemes/0/action");
-        for (name, count) in [("targets/nr_targets", 1), ("schemes/nr_schemes", 1)] {
+        let actions = plan.actions();
+        for (name, count) in [("targets/nr_targets", 1), ("schemes/nr_schemes", actions.len())] {
             let name = format!("{context}/{name}");
             if self.read(&name).map_err(unreadable)? != count.to_string() {
                 self.write(&name, &count.to_string()).map_err(unwritable)?;
             }
         }
-        match self.write(&action, plan.scheme.action.name()) {
-            Err((_, error)) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
-                return Err(DamonError::TooOld);
+        for (scheme, action) in actions.into_iter().enumerate() {
+            match self.write(&format!("{context}/schemes/{scheme}/action"), action) {
+                Err((_, error)) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                    return Err(DamonError::TooOld);
+                }
+                done => done.map_err(unwritable)?,
             }
-            done => done.map_err(unwritable)?,
         }
         for (name, text) in plan.files() {
             self.write(&format!("{context}/{name}"), &text).map_err(|(path, error)| {
@@ -178,6 +215,11 @@ impl DamonFiles {
             })?;
         }
         Ok(())
+    }
+
+    fn number_in<T: std::str::FromStr>(&self, name: &str) -> Result<T, KernelError> {
+        let text = self.read(name).map_err(unreadable)?;
+        number(self.path(name), &text)
     }
 
     fn expect_running(&self, index: usize) -> Result<(), DamonError> {
@@ -204,9 +246,7 @@ impl DamonFiles {
     }
 
     fn pid(&self, index: usize) -> Result<Option<u32>, KernelError> {
-        let name = format!("{index}/pid");
-        let text = self.read(&name).map_err(unreadable)?;
-        let pid: i64 = number(self.path(&name), &text)?;
+        let pid: i64 = self.number_in(&format!("{index}/pid"))?;
         Ok(u32::try_from(pid).ok().filter(|&pid| pid > 0))
     }
 

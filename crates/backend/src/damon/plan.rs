@@ -50,7 +50,7 @@ impl AccessSampling {
     }
 }
 
-/// The scheme of a kdamond.
+/// A scheme of a kdamond that moves pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MigrateScheme {
     /// Which pages, and whether they move.
@@ -68,19 +68,40 @@ pub struct MigrateScheme {
     pub bytes_per_second: Bytes,
     /// The most time that goes into it in a second.
     pub ms_per_second: u32,
-    /// Control groups, by their paths below the mount point, whose pages stay.
-    pub except: Vec<String>,
+    /// Whose pages move.
+    pub groups: MovedGroups,
 }
 
-/// A kdamond that watches physical addresses, with one scheme.
+/// Control groups, by their paths below the mount point. What is below a group is none of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MovedGroups {
+    /// All pages move but those of these.
+    AllBut(Vec<String>),
+    /// Those of this one.
+    Only(String),
+}
+
+/// A kdamond that watches physical addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KdamondPlan {
     /// Physical addresses, ascending and disjoint.
     pub regions: Vec<Range<u64>>,
     /// How accesses are sampled.
     pub sampling: AccessSampling,
-    /// What happens.
-    pub scheme: MigrateScheme,
+    /// What happens; each has a quota of its own. At least one.
+    pub schemes: Vec<MigrateScheme>,
+    /// Whether accesses of all regions can be read: then there is one more scheme, which matches
+    /// all of them and does nothing.
+    pub watched: bool,
+}
+
+/// A region as it was sampled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SampledRegion {
+    /// Physical addresses.
+    pub range: Range<u64>,
+    /// In how many samples of the last aggregation it was accessed.
+    pub accesses: u32,
 }
 
 /// What a scheme has done.
@@ -100,7 +121,7 @@ impl KdamondPlan {
     pub(super) fn files(&self) -> Vec<(String, String)> {
         let mut files = Vec::new();
         let mut add = |name: String, value: String| files.push((name, value));
-        let (sampling, scheme) = (&self.sampling, &self.scheme);
+        let sampling = &self.sampling;
         for (name, time) in [
             ("sample_us", sampling.sample),
             ("aggr_us", sampling.aggregation),
@@ -120,32 +141,73 @@ impl KdamondPlan {
             add(format!("{regions}/{index}/start"), region.start.to_string());
             add(format!("{regions}/{index}/end"), region.end.to_string());
         }
-        let mut add = |name: &str, value: String| files.push((format!("schemes/0/{name}"), value));
-        add("target_nid", scheme.target_node.to_string());
-        let [least, most] = scheme.accesses;
-        for (name, range) in [
-            ("sz", [0, u64::MAX]),
-            ("nr_accesses", [least.into(), most.into()]),
-            ("age", [scheme.min_age.into(), u32::MAX.into()]),
-        ] {
-            add(&format!("access_pattern/{name}/min"), range[0].to_string());
-            add(&format!("access_pattern/{name}/max"), range[1].to_string());
+        for (index, scheme) in self.schemes.iter().enumerate() {
+            files.extend(in_scheme(index, scheme.files()));
         }
-        add("quotas/bytes", scheme.bytes_per_second.0.max(4096).to_string());
-        add("quotas/ms", scheme.ms_per_second.max(1).to_string());
+        if self.watched {
+            files.extend(in_scheme(self.schemes.len(), all_regions()));
+        }
+        files
+    }
+
+    /// The kernel's words for what each scheme does.
+    pub(super) fn actions(&self) -> Vec<&'static str> {
+        let actions = self.schemes.iter().map(|scheme| scheme.action.name());
+        actions.chain(self.watched.then_some(MigrateAction::CountOnly.name())).collect()
+    }
+}
+
+fn in_scheme(index: usize, files: Vec<(String, String)>) -> impl Iterator<Item = (String, String)> {
+    files.into_iter().map(move |(name, value)| (format!("schemes/{index}/{name}"), value))
+}
+
+fn access_pattern(accesses: [u32; 2], min_age: u32) -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    let [least, most] = accesses;
+    for (name, range) in [
+        ("sz", [0, u64::MAX]),
+        ("nr_accesses", [least.into(), most.into()]),
+        ("age", [min_age.into(), u32::MAX.into()]),
+    ] {
+        files.push((format!("access_pattern/{name}/min"), range[0].to_string()));
+        files.push((format!("access_pattern/{name}/max"), range[1].to_string()));
+    }
+    files
+}
+
+/// A scheme that matches whatever is there, without limit: what it does costs nothing.
+fn all_regions() -> Vec<(String, String)> {
+    let mut files = access_pattern([0, u32::MAX], 0);
+    for name in ["quotas/bytes", "quotas/ms", "filters/nr_filters"] {
+        files.push((name.to_owned(), "0".to_owned()));
+    }
+    files
+}
+
+impl MigrateScheme {
+    fn files(&self) -> Vec<(String, String)> {
+        let mut files = vec![("target_nid".to_owned(), self.target_node.to_string())];
+        files.extend(access_pattern(self.accesses, self.min_age));
+        let mut add = |name: &str, value: String| files.push((name.to_owned(), value));
+        add("quotas/bytes", self.bytes_per_second.0.max(4096).to_string());
+        add("quotas/ms", self.ms_per_second.max(1).to_string());
         add("quotas/reset_interval_ms", "1000".to_owned());
         // With all weights 0, regions come in the order of addresses.
         for (name, weight) in [("sz", 0), ("nr_accesses", 500), ("age", 500)] {
             add(&format!("quotas/weights/{name}_permil"), weight.to_string());
         }
-        add("filters/nr_filters", (1 + scheme.except.len()).to_string());
+        let (groups, matching) = match &self.groups {
+            MovedGroups::AllBut(groups) => (groups.as_slice(), "Y"),
+            MovedGroups::Only(group) => (std::slice::from_ref(group), "N"),
+        };
+        add("filters/nr_filters", (1 + groups.len()).to_string());
         add("filters/0/type", "young".to_owned());
-        // Pages that match are left out.
-        add("filters/0/matching", if scheme.accessed_pages { "N" } else { "Y" }.to_owned());
-        for (index, group) in (1..).zip(&scheme.except) {
+        // Pages that match are left out; by N, those that do not.
+        add("filters/0/matching", if self.accessed_pages { "N" } else { "Y" }.to_owned());
+        for (index, group) in (1..).zip(groups) {
             add(&format!("filters/{index}/type"), "memcg".to_owned());
             add(&format!("filters/{index}/memcg_path"), group.clone());
-            add(&format!("filters/{index}/matching"), "Y".to_owned());
+            add(&format!("filters/{index}/matching"), matching.to_owned());
         }
         files
     }

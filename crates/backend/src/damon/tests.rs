@@ -20,12 +20,24 @@ fn fake(kdamonds: usize) -> (tempfile::TempDir, DamonFiles) {
         put(&format!("{context}/operations"), "vaddr\n");
         put(&format!("{context}/targets/nr_targets"), "0\n");
         put(&format!("{context}/schemes/nr_schemes"), "0\n");
-        put(&format!("{context}/schemes/0/action"), "stat\n");
         for (name, _) in plan().files() {
             put(&format!("{context}/{name}"), "0\n");
         }
-        for name in ["sz_tried", "sz_applied", "qt_exceeds"] {
-            put(&format!("{context}/schemes/0/stats/{name}"), "7\n");
+        for scheme in 0..3 {
+            let scheme = format!("{context}/schemes/{scheme}");
+            put(&format!("{scheme}/action"), "stat\n");
+            for name in ["sz_tried", "sz_applied", "qt_exceeds"] {
+                put(&format!("{scheme}/stats/{name}"), "7\n");
+            }
+        }
+        let tried = format!("{context}/schemes/2/tried_regions");
+        put(&format!("{tried}/total_bytes"), "0\n");
+        for (region, [start, end, accesses]) in
+            [[0, 4096, 3], [4096, 1 << 27, 20]].iter().enumerate()
+        {
+            for (name, value) in [("start", start), ("end", end), ("nr_accesses", accesses)] {
+                put(&format!("{tried}/{region}/{name}"), &format!("{value}\n"));
+            }
         }
     }
     let damon = DamonFiles { pause: Duration::ZERO, ..DamonFiles::under(root.path()) };
@@ -33,6 +45,16 @@ fn fake(kdamonds: usize) -> (tempfile::TempDir, DamonFiles) {
 }
 
 fn plan() -> KdamondPlan {
+    let scheme = MigrateScheme {
+        action: MigrateAction::Cold,
+        target_node: 1,
+        accesses: [0, 0],
+        min_age: 60,
+        accessed_pages: false,
+        bytes_per_second: Bytes(8 << 20),
+        ms_per_second: 5,
+        groups: MovedGroups::AllBut(vec!["/a.slice".to_owned()]),
+    };
     KdamondPlan {
         regions: vec![0..1 << 27, 1 << 28..1 << 29],
         sampling: AccessSampling {
@@ -40,16 +62,15 @@ fn plan() -> KdamondPlan {
             aggregation: Duration::from_secs(2),
             max_regions: 500,
         },
-        scheme: MigrateScheme {
-            action: MigrateAction::Cold,
-            target_node: 1,
-            accesses: [0, 0],
-            min_age: 60,
-            accessed_pages: false,
-            bytes_per_second: Bytes(8 << 20),
-            ms_per_second: 5,
-            except: vec!["/a.slice".to_owned()],
-        },
+        schemes: vec![
+            scheme.clone(),
+            MigrateScheme {
+                bytes_per_second: Bytes(1 << 20),
+                groups: MovedGroups::Only("/b.slice".to_owned()),
+                ..scheme
+            },
+        ],
+        watched: true,
     }
 }
 
@@ -77,6 +98,16 @@ fn a_kdamond_is_set_up_and_started() {
         ("contexts/0/schemes/0/quotas/bytes", "8388608"),
         ("contexts/0/schemes/0/filters/0/matching", "Y"),
         ("contexts/0/schemes/0/filters/1/memcg_path", "/a.slice"),
+        ("contexts/0/schemes/0/filters/1/matching", "Y"),
+        ("contexts/0/schemes/nr_schemes", "3"),
+        ("contexts/0/schemes/1/action", "migrate_cold"),
+        ("contexts/0/schemes/1/quotas/bytes", "1048576"),
+        ("contexts/0/schemes/1/filters/1/memcg_path", "/b.slice"),
+        ("contexts/0/schemes/1/filters/1/matching", "N"),
+        ("contexts/0/schemes/2/action", "stat"),
+        ("contexts/0/schemes/2/access_pattern/nr_accesses/max", "4294967295"),
+        ("contexts/0/schemes/2/quotas/bytes", "0"),
+        ("contexts/0/schemes/2/filters/nr_filters", "0"),
     ] {
         assert_eq!(text(&root, &format!("1/{name}")), value, "{name}");
     }
@@ -122,17 +153,33 @@ fn a_kdamond_that_a_commit_ended_is_reported() {
         (text(&root, "0/state"), damon.kdamonds().unwrap()),
         ("commit".into(), vec![Some(77)])
     );
-    let done = SchemeStats { tried: Bytes(7), applied: Bytes(7), quota_exceeded: 7 };
-    assert_eq!(damon.stats(0).unwrap(), done);
+    let done = SchemeStats { tried: Bytes(14), applied: Bytes(14), quota_exceeded: 14 };
+    assert_eq!(damon.stats(0, 2).unwrap(), done);
     damon.remove().unwrap();
     assert_eq!((text(&root, "0/state"), text(&root, "nr_kdamonds")), ("off".into(), "0".into()));
 }
 
 #[test]
-fn a_quota_is_never_without_limit() {
+fn accesses_are_read_of_the_regions_of_the_last_scheme() {
+    let (root, damon) = fake(1);
+    damon.start(&[plan()]).unwrap();
+    let mut regions = damon.sampled_regions(0, &plan()).unwrap();
+    regions.sort_by_key(|region| region.range.start);
+    assert_eq!(
+        regions,
+        [
+            SampledRegion { range: 0..4096, accesses: 3 },
+            SampledRegion { range: 4096..1 << 27, accesses: 20 },
+        ]
+    );
+    assert_eq!(text(&root, "0/state"), "clear_schemes_tried_regions");
+}
+
+#[test]
+fn a_quota_of_what_moves_is_never_without_limit() {
     let mut plan = plan();
-    plan.scheme.bytes_per_second = Bytes(0);
-    plan.scheme.ms_per_second = 0;
+    plan.schemes[0].bytes_per_second = Bytes(0);
+    plan.schemes[0].ms_per_second = 0;
     let files = plan.files();
     for name in ["bytes", "ms"] {
         let found = files.iter().find(|(file, _)| *file == format!("schemes/0/quotas/{name}"));

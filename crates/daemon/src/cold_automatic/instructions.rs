@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use ramslice_backend::{AccessSampling, ColdPair, KdamondPlan, MigrateAction, MigrateScheme};
+use ramslice_backend::{
+    AccessSampling, ColdPair, KdamondPlan, MigrateAction, MigrateScheme, MovedGroups,
+};
 use ramslice_policy::{ColdPause, ColdPlan};
 use ramslice_types::{Bytes, Ratio};
 
@@ -13,6 +15,18 @@ use crate::settings::ColdSettings;
 
 /// The most control groups in one scheme.
 const MOST_GROUPS: usize = 256;
+/// The most with a rate of their own, with those below them: each is a scheme, which looks at all
+/// that is idle.
+const MOST_RATES: usize = 32;
+
+/// Control groups that are there, by their paths below the mount point. No group is in both.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct GroupLimits {
+    /// Whose pages stay.
+    pub(super) except: Vec<String>,
+    /// Whose pages go at a rate of their own.
+    pub(super) rates: Vec<(String, Bytes)>,
+}
 
 /// The state of a plan, and why, as a sentence.
 pub(super) fn state_and_reason(
@@ -53,7 +67,7 @@ pub(super) fn kdamond_plans(
     pairs: &[ColdPair],
     plan: &ColdPlan,
     settings: &ColdSettings,
-    except: &[String],
+    groups: &GroupLimits,
     warm: bool,
 ) -> Vec<KdamondPlan> {
     let limits = &settings.limits;
@@ -63,36 +77,67 @@ pub(super) fn kdamond_plans(
         max_regions: plan.max_regions,
     };
     // Half of what it may take is for moving, the other half for sampling.
-    let ms = (1000.0 * limits.cpu_share.0 / 2.0 / (2 * pairs.len().max(1)) as f64) as u32;
+    let ms = 1000.0 * limits.cpu_share.0 / 2.0 / (2 * pairs.len().max(1)) as f64;
     let mut plans = Vec::new();
     for (pair, rates) in pairs.iter().zip(&plan.rates) {
-        let scheme = |action, target_node, rate: Option<Bytes>| MigrateScheme {
+        let scheme = |action, target_node, rate: Option<Bytes>, except| MigrateScheme {
             action: if warm && rate.is_some() { action } else { MigrateAction::CountOnly },
             target_node,
             accesses: [0, plan.accesses_idle()],
             min_age: plan.idle_age(),
             accessed_pages: false,
             bytes_per_second: rate.unwrap_or(limits.rate),
-            ms_per_second: ms.max(1),
-            except: except.to_owned(),
+            ms_per_second: (ms as u32).max(1),
+            groups: MovedGroups::AllBut(except),
         };
+        let with_rates = groups.rates.iter().map(|(group, _)| group);
+        let others = groups.except.iter().chain(with_rates).cloned().collect();
+        let there = scheme(MigrateAction::Cold, pair.cold.node, rates.to_cold, others);
+        let each_ms = ((ms / (1 + groups.rates.len()) as f64) as u32).max(1);
+        let of_group = |(group, rate): &(String, Bytes)| MigrateScheme {
+            // As far as there is room at all
+            bytes_per_second: there.bytes_per_second.min(*rate),
+            groups: MovedGroups::Only(group.clone()),
+            ..there.clone()
+        };
+        let mut schemes = vec![there.clone()];
+        schemes.extend(groups.rates.iter().map(of_group));
+        for one in &mut schemes {
+            one.ms_per_second = each_ms;
+        }
         plans.push(KdamondPlan {
             regions: pair.hot.regions.clone(),
             sampling,
-            scheme: scheme(MigrateAction::Cold, pair.cold.node, rates.to_cold),
+            schemes,
+            watched: false,
         });
+        let except = groups.except.clone();
         plans.push(KdamondPlan {
             regions: pair.cold.regions.clone(),
             sampling,
-            scheme: MigrateScheme {
+            schemes: vec![MigrateScheme {
                 accesses: [plan.accesses_in_use(limits.in_use), u32::MAX],
                 min_age: 0,
                 accessed_pages: true,
-                ..scheme(MigrateAction::Hot, pair.hot.node, rates.back)
-            },
+                ..scheme(MigrateAction::Hot, pair.hot.node, rates.back, except)
+            }],
+            watched: true,
         });
     }
     plans
+}
+
+/// Whether one plan can follow another in kdamonds that run: schemes keep their counts by their
+/// place.
+pub(super) fn same_schemes(one: &KdamondPlan, other: &KdamondPlan) -> bool {
+    let only = |plan: &KdamondPlan| -> Vec<Option<String>> {
+        let of_scheme = |scheme: &MigrateScheme| match &scheme.groups {
+            MovedGroups::AllBut(_) => None,
+            MovedGroups::Only(group) => Some(group.clone()),
+        };
+        plan.schemes.iter().map(of_scheme).collect()
+    };
+    only(one) == only(other)
 }
 
 /// What the idle time rests on.
@@ -118,12 +163,41 @@ pub(super) fn idle_basis(settings: &ColdSettings, wanted: &ColdRequest, plan: &C
     }
 }
 
-/// Control groups with those below them, by their paths below the mount point. Those that do not
-/// exist have no pages.
-pub(super) fn control_groups(root: &Path, except: &[String]) -> Result<Vec<String>, ColdTrouble> {
+/// The groups of the settings that exist, with those below them. Others have no pages.
+pub(super) fn group_limits(
+    root: &Path,
+    settings: &ColdSettings,
+) -> Result<GroupLimits, ColdTrouble> {
+    let rates = &settings.rate_by_group;
+    let except = groups_below(root, &settings.except, MOST_GROUPS, "except", &|path| {
+        rates.contains_key(path)
+    })?;
+    let mut found = GroupLimits { except, rates: Vec::new() };
+    for (group, rate) in rates {
+        // What is named itself is not shared with what it is below.
+        let named = |path: &str| {
+            path != group && (rates.contains_key(path) || settings.except.iter().any(|p| p == path))
+        };
+        let left = MOST_RATES - found.rates.len();
+        let groups =
+            groups_below(root, std::slice::from_ref(group), left, "rate_by_group", &named)?;
+        let each = Bytes(rate.0 / groups.len().max(1) as u64);
+        found.rates.extend(groups.into_iter().map(|path| (path, each)));
+    }
+    Ok(found)
+}
+
+/// Groups with those below them, but none that is left out, nor what is below that.
+fn groups_below(
+    root: &Path,
+    groups: &[String],
+    most: usize,
+    setting: &str,
+    left_out: &dyn Fn(&str) -> bool,
+) -> Result<Vec<String>, ColdTrouble> {
     let mount = root.join("sys/fs/cgroup");
     let mut found = Vec::new();
-    let mut left: Vec<String> = except.iter().rev().cloned().collect();
+    let mut left: Vec<String> = groups.iter().rev().cloned().collect();
     while let Some(group) = left.pop() {
         let Ok(entries) = std::fs::read_dir(mount.join(group.trim_start_matches('/'))) else {
             continue;
@@ -132,15 +206,17 @@ pub(super) fn control_groups(root: &Path, except: &[String]) -> Result<Vec<Strin
             entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         let mut names: Vec<String> = below
             .filter_map(|entry| Some(format!("{group}/{}", entry.file_name().to_str()?)))
+            .filter(|name| !left_out(name))
             .collect();
         names.sort_unstable_by(|one, other| other.cmp(one));
         left.extend(names);
         if !found.contains(&group) {
             found.push(group);
         }
-        if found.len() > MOST_GROUPS {
+        if found.len() > most {
+            let limit = if setting == "except" { MOST_GROUPS } else { MOST_RATES };
             return Err(ColdTrouble::unavailable(format!(
-                "cold.except names more than {MOST_GROUPS} control groups with those below them"
+                "cold.{setting} names more than {limit} control groups with those below them"
             )));
         }
     }

@@ -5,6 +5,7 @@
 //!  |- monitor      one tick: start, steer or remove the kdamonds
 //!  |- instructions what the kdamonds are told
 //!  |- node_room    what is free on the nodes without waking slices
+//!  |- unaccessed   for how long what may rest was not accessed
 //!  |- ownership    which kdamonds are this daemon's, also after a crash
 //!  `- report       the state in words, for status and metrics
 //! ```
@@ -19,6 +20,7 @@ mod monitor_tests;
 mod node_room;
 mod ownership;
 mod report;
+mod unaccessed;
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -9,13 +9,16 @@ use std::time::{Duration, Instant};
 use ramslice_backend::{ColdNodes, ColdPair, DamonError, DamonFiles, KdamondPlan, SchemeStats};
 use ramslice_policy::{ColdPairView, ColdPlan, ColdSteering, ColdView};
 use ramslice_types::{Bytes, Ratio};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::ColdRequest;
-use super::instructions::{control_groups, idle_basis, kdamond_plans, state_and_reason};
+use super::instructions::{
+    GroupLimits, group_limits, idle_basis, kdamond_plans, same_schemes, state_and_reason,
+};
 use super::node_room::{NodeRooms, OfflineAges};
 use super::ownership::KdamondOwnership;
 use super::report::{ColdNodeStatus, ColdStatus, ColdWord};
+use super::unaccessed::{UnaccessedSum, resting_slices};
 use crate::settings::ColdSettings;
 
 /// Between two ticks.
@@ -183,7 +186,7 @@ impl ColdMonitor {
                 "no node without CPUs has memory: size a twin, as by `ramslice cold --size 2G`",
             ));
         }
-        let except = control_groups(&self.root, &settings.except)?;
+        let groups = group_limits(&self.root, settings)?;
         self.clean_up()?;
         self.check_kdamonds()?;
         let ids: Vec<(u32, u32)> =
@@ -201,8 +204,13 @@ impl ColdMonitor {
         if plan.stopped {
             self.remove();
         } else {
-            self.carry_out(&pairs, &plan, settings, &except, now)?;
+            self.carry_out(&pairs, &plan, settings, &groups, now)?;
         }
+        let unaccessed = self.unaccessed(wanted).unwrap_or_else(|why| {
+            // Only a figure less: what moves goes on.
+            debug!("for how long nothing accessed what may rest is not known: {}", why.why);
+            None
+        });
         let (state, why) = state_and_reason(&plan, self.cpu_share, settings);
         let nodes = pairs.iter().zip(&views).zip(plan.rates.iter().zip(moved));
         Ok(ColdStatus {
@@ -212,6 +220,7 @@ impl ColdMonitor {
             sample_seconds: Some(plan.sample.as_secs_f64()),
             idle_basis: Some(idle_basis(settings, wanted, &plan)),
             kdamond_cpu_ratio: self.cpu_share.map(|share| share.0),
+            unaccessed_ratio: unaccessed.map(|share| share.0),
             nodes: nodes
                 .map(|((pair, view), (rates, [there, back]))| ColdNodeStatus {
                     node: pair.hot.node,
@@ -294,10 +303,27 @@ impl ColdMonitor {
     fn read_stats(&mut self) -> Result<(), DamonError> {
         if let Some(running) = &mut self.running {
             for (index, stats) in running.stats.iter_mut().enumerate() {
-                *stats = self.damon.stats(index)?;
+                *stats = self.damon.stats(index, running.plans[index].schemes.len())?;
             }
         }
         Ok(())
+    }
+
+    /// Of the time, how much at most nothing accessed slices that may rest; unknown if none may, or
+    /// nothing is watched.
+    fn unaccessed(&self, wanted: &ColdRequest) -> Result<Option<Ratio>, ColdTrouble> {
+        let Some(running) = &self.running else { return Ok(None) };
+        let mut sum = UnaccessedSum::default();
+        for (index, (_, cold)) in running.pairs.iter().enumerate() {
+            let slices = resting_slices(wanted.backend.as_deref(), *cold)
+                .map_err(|error| ColdTrouble::unavailable(error.to_string()))?;
+            let Some(slices) = slices else { continue };
+            let back = 2 * index + 1;
+            let plan = &running.plans[back];
+            let regions = self.damon.sampled_regions(back, plan)?;
+            sum.add(&slices, &regions, plan.sampling.samples());
+        }
+        Ok(sum.share())
     }
 
     /// What has moved between two nodes so far, there and back.
@@ -344,7 +370,9 @@ impl ColdMonitor {
             let wait = |plan: &KdamondPlan| {
                 plan.sampling.aggregation + plan.sampling.sample + Duration::from_millis(400)
             };
-            running.plans.iter().map(wait).sum()
+            // Two more of what is watched
+            let times = |plan: &KdamondPlan| if plan.watched { 3 } else { 1 };
+            running.plans.iter().map(|plan| times(plan) * wait(plan)).sum()
         });
         let before = self.last_decision.replace(now).unwrap_or(now);
         let view = ColdView {
@@ -376,13 +404,21 @@ impl ColdMonitor {
         pairs: &[ColdPair],
         plan: &ColdPlan,
         settings: &ColdSettings,
-        except: &[String],
+        groups: &GroupLimits,
         now: Instant,
     ) -> Result<(), ColdTrouble> {
         let warm = self.running.as_ref().is_some_and(|running| {
             now.duration_since(running.began) >= QUOTA_BEGINS + 2 * plan.aggregation
         });
-        let plans = kdamond_plans(pairs, plan, settings, except, warm);
+        let mut plans = kdamond_plans(pairs, plan, settings, groups, warm);
+        let changed = self.running.as_ref().is_some_and(|running| {
+            !running.plans.iter().zip(&plans).all(|(old, new)| same_schemes(old, new))
+        });
+        if changed {
+            info!("other control groups have a rate of their own: DAMON is set up again");
+            self.remove();
+            plans = kdamond_plans(pairs, plan, settings, groups, false);
+        }
         let Some(running) = &mut self.running else {
             return self.start(plans, pairs, now);
         };

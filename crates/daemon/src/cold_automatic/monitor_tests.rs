@@ -1,7 +1,9 @@
 //! Ticks over files as the kernel has them: what is set up, when it moves, and when it is removed.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ramslice_policy::ColdLimits;
@@ -9,6 +11,7 @@ use ramslice_types::{Bytes, Ratio};
 
 use super::ColdRequest;
 use super::monitor::ColdMonitor;
+use super::node_room::tests::machine;
 use super::ownership::KdamondOwnership;
 use super::report::{ColdStatus, ColdWord};
 use crate::settings::ColdSettings;
@@ -37,6 +40,7 @@ impl TestHost {
                     cpu_share: Ratio(0.01),
                 },
                 except: vec!["/kept".to_owned(), "/absent".to_owned()],
+                rate_by_group: BTreeMap::new(),
             }),
             backend: None,
             break_even: Err("there is no profile".to_owned()),
@@ -73,20 +77,25 @@ impl TestHost {
             monitoring_attrs/intervals/aggr_us monitoring_attrs/intervals/update_us \
             monitoring_attrs/nr_regions/min monitoring_attrs/nr_regions/max targets/nr_targets \
             targets/0/regions/nr_regions targets/0/regions/0/start targets/0/regions/0/end \
-            schemes/nr_schemes schemes/0/action schemes/0/target_nid \
-            schemes/0/access_pattern/sz/min schemes/0/access_pattern/sz/max \
-            schemes/0/access_pattern/nr_accesses/min schemes/0/access_pattern/nr_accesses/max \
-            schemes/0/access_pattern/age/min schemes/0/access_pattern/age/max \
-            schemes/0/quotas/bytes schemes/0/quotas/ms schemes/0/quotas/reset_interval_ms \
-            schemes/0/quotas/weights/sz_permil schemes/0/quotas/weights/nr_accesses_permil \
-            schemes/0/quotas/weights/age_permil schemes/0/filters/nr_filters \
-            schemes/0/filters/0/type schemes/0/filters/0/matching schemes/0/filters/1/type \
-            schemes/0/filters/1/matching schemes/0/filters/1/memcg_path schemes/0/filters/2/type \
-            schemes/0/filters/2/matching schemes/0/filters/2/memcg_path schemes/0/stats/sz_tried \
-            schemes/0/stats/sz_applied schemes/0/stats/qt_exceeds"
+            schemes/nr_schemes"
             .split_whitespace()
         {
             self.put(&format!("{context}/{name}"), "0\n");
+        }
+        for name in "action target_nid access_pattern/sz/min access_pattern/sz/max \
+            access_pattern/nr_accesses/min access_pattern/nr_accesses/max access_pattern/age/min \
+            access_pattern/age/max quotas/bytes quotas/ms quotas/reset_interval_ms \
+            quotas/weights/sz_permil quotas/weights/nr_accesses_permil quotas/weights/age_permil \
+            filters/nr_filters filters/0/type filters/0/matching filters/1/type \
+            filters/1/matching filters/1/memcg_path filters/2/type filters/2/matching \
+            filters/2/memcg_path filters/3/type filters/3/matching filters/3/memcg_path \
+            stats/sz_tried stats/sz_applied stats/qt_exceeds tried_regions/0/start \
+            tried_regions/0/end tried_regions/0/nr_accesses"
+            .split_whitespace()
+        {
+            for scheme in 0..3 {
+                self.put(&format!("{context}/schemes/{scheme}/{name}"), "0\n");
+            }
         }
     }
 
@@ -296,4 +305,77 @@ fn a_page_stays_for_as_long_as_pays_by_the_profile() {
     assert_eq!(status.idle_seconds, Some(1320.0));
     assert!(status.idle_basis.unwrap().contains("ddr5-modes/power-down"));
     assert_eq!(host.text("0/contexts/0/schemes/0/access_pattern/age/min"), "660");
+}
+
+#[test]
+fn groups_with_a_rate_of_their_own_go_by_a_scheme_of_their_own() {
+    let mut host = TestHost::new();
+    host.put("sys/fs/cgroup/slow/below/cgroup.procs", "");
+    let slow = BTreeMap::from([
+        ("/slow".to_owned(), Bytes(2 << 20)),
+        ("/absent".to_owned(), Bytes(1 << 20)),
+    ]);
+    let settings = host.request.settings.as_mut().unwrap();
+    settings.except = vec!["/kept/below".to_owned()];
+    settings.rate_by_group = slow;
+    host.tick();
+    host.tick();
+    let scheme = |host: &TestHost, number: u32, name: &str| {
+        host.text(&format!("0/contexts/0/schemes/{number}/{name}"))
+    };
+    assert_eq!(host.text("0/contexts/0/schemes/nr_schemes"), "3");
+    assert_eq!(scheme(&host, 0, "filters/nr_filters"), "4", "young, kept, slow and what is below");
+    for (number, group) in [(1, "/slow"), (2, "/slow/below")] {
+        assert_eq!(scheme(&host, number, "action"), "migrate_cold");
+        assert_eq!(scheme(&host, number, "quotas/bytes"), (1 << 20).to_string());
+        assert_eq!(scheme(&host, number, "filters/1/memcg_path"), group);
+        assert_eq!(scheme(&host, number, "filters/1/matching"), "N");
+    }
+    // On the way back there is no other limit, and one scheme for what is watched
+    assert_eq!(host.text("1/contexts/0/schemes/nr_schemes"), "2");
+    assert_eq!(host.text("1/contexts/0/schemes/0/filters/nr_filters"), "2");
+
+    // Counts go with their schemes: another number of them begins at 0, and the sums stay
+    for scheme in 0..3 {
+        host.put(&format!("{ADMIN}/0/contexts/0/schemes/{scheme}/stats/sz_applied"), "4096\n");
+    }
+    assert_eq!(host.tick().nodes[0].moved_to_cold_bytes, Bytes(3 * 4096));
+    fs::remove_dir_all(host.root.path().join("sys/fs/cgroup/slow/below")).unwrap();
+    host.tick();
+    assert_eq!(host.text("0/contexts/0/schemes/nr_schemes"), "2");
+    assert_eq!(scheme(&host, 1, "quotas/bytes"), (2 << 20).to_string());
+    assert_eq!([host.action(0), host.action(1)], ["stat", "stat"], "until quotas hold again");
+    assert_eq!(host.tick().nodes[0].moved_to_cold_bytes, Bytes(5 * 4096));
+}
+
+#[test]
+fn too_many_groups_with_a_rate_are_refused_in_words() {
+    let mut host = TestHost::new();
+    for number in 0..40 {
+        host.put(&format!("sys/fs/cgroup/many/{number}/cgroup.procs"), "");
+    }
+    let settings = host.request.settings.as_mut().unwrap();
+    settings.rate_by_group = BTreeMap::from([("/many".to_owned(), Bytes(1 << 20))]);
+    let status = host.tick();
+    assert_eq!(status.state, ColdWord::NotAvailable);
+    assert!(status.why.contains("rate_by_group names more than 32"), "{}", status.why);
+}
+
+#[test]
+fn accesses_to_slices_that_may_rest_are_told() {
+    let mut host = TestHost::running();
+    assert_eq!(host.tick().unaccessed_ratio, None, "a stock kernel has no slices");
+    // Slices of 16 MiB from address 0 on, of which two are on
+    let machine = machine(1, ["offline", "online", "offline", "online"]);
+    host.request.backend = Some(Arc::new(machine));
+    let folder = "1/contexts/0/schemes/1/tried_regions/0";
+    for (name, value) in [("start", 0), ("end", 20 << 20), ("nr_accesses", 5)] {
+        host.put(&format!("{ADMIN}/{folder}/{name}"), &format!("{value}\n"));
+    }
+    let status = host.tick();
+    // One was accessed in 5 of 20 samples, the other in none
+    assert_eq!(status.unaccessed_ratio, Some(0.875), "{status:?}");
+    host.put(&format!("{ADMIN}/{folder}/start"), "?\n");
+    let status = host.tick();
+    assert_eq!((status.unaccessed_ratio, host.text("nr_kdamonds").as_str()), (None, "2"));
 }

@@ -99,7 +99,7 @@ impl OfflineAges {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use ramslice_backend::ReplayBackend;
     use ramslice_types::{MachineState, SliceCounters};
     use serde_json::json;
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     /// A machine whose node 1 has four slices of 16 MiB, of which two are off.
-    fn machine(event_seq: u64, states: [&str; 4]) -> ReplayBackend {
+    pub(crate) fn machine(event_seq: u64, states: [&str; 4]) -> ReplayBackend {
         let off = states.iter().filter(|state| **state == "offline").count();
         let slice = |(id, state): (usize, &&str)| {
             json!({
@@ -124,6 +124,7 @@ mod tests {
                 "slice_bytes": 16 << 20, "chunk_bytes": 4 << 20, "nr_slices": 4, "nr_zones": 1,
                 "event_seq": event_seq, "managed_pages": 16384, "free_pages": 1000,
                 "offline_pages": 4096 * off, "quarantined_pages": 0, "power_driver": "none",
+                "resting_bytes": 16 << 20,
             },
             "zones": [{
                 "index": 0, "node": 1, "zone": 3, "name": "Movable", "nr_slices": 4,

@@ -60,6 +60,9 @@ pub struct ColdStatus {
     pub idle_basis: Option<String>,
     /// The share of a CPU that kdamonds took when it was last measured.
     pub kdamond_cpu_ratio: Option<f64>,
+    /// For how much of the time nothing accessed slices that may rest, by DAMON's last samples: at
+    /// most this. None if none may rest, or nothing is watched.
+    pub unaccessed_ratio: Option<f64>,
     /// Nodes with CPUs that have a cold node.
     pub nodes: Vec<ColdNodeStatus>,
 }
@@ -97,6 +100,7 @@ impl ColdStatus {
             sample_seconds: None,
             idle_basis: None,
             kdamond_cpu_ratio: None,
+            unaccessed_ratio: None,
             nodes: Vec::new(),
         }
     }

@@ -15,6 +15,7 @@ pub(super) struct ColdMetrics {
     pub(super) rate: Family<MetricLabels, Gauge>,
     pub(super) idle: Family<MetricLabels, FloatGauge>,
     pub(super) kdamond_cpu: Family<MetricLabels, FloatGauge>,
+    pub(super) unaccessed: Family<MetricLabels, FloatGauge>,
 }
 
 impl ColdMetrics {
@@ -31,9 +32,11 @@ impl DaemonMetrics {
     pub fn cold(&self, status: &ColdStatus) {
         let cold = &self.cold;
         cold.set_state(status.state);
-        for (family, value) in
-            [(&cold.idle, status.idle_seconds), (&cold.kdamond_cpu, status.kdamond_cpu_ratio)]
-        {
+        for (family, value) in [
+            (&cold.idle, status.idle_seconds),
+            (&cold.kdamond_cpu, status.kdamond_cpu_ratio),
+            (&cold.unaccessed, status.unaccessed_ratio),
+        ] {
             family.clear();
             if let Some(value) = value {
                 family.get_or_create(&Vec::new()).set(value);

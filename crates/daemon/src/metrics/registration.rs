@@ -229,6 +229,13 @@ impl DaemonMetrics {
                     Family::default(),
                     other("ratio")
                 ),
+                unaccessed: metric!(
+                    "cold_unaccessed",
+                    "For how much of the time nothing accessed slices that may rest, by DAMON's \
+                     samples: at most this; absent while nothing is watched",
+                    Family::default(),
+                    other("ratio")
+                ),
             },
             cache: CacheMetrics {
                 lookups: metric!(

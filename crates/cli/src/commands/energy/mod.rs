@@ -3,6 +3,7 @@
 pub mod statement_text;
 
 use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -12,10 +13,12 @@ use ramslice_energy::{
     EnergyLedger, EnergySample, EnergyStatement, LedgerPlan, MeterReading, MeterTally,
     PowerGranule, SampleClock, now,
 };
-use ramslice_types::{Backend, MachineState, WorkCounters, parse_duration};
+use ramslice_types::{Backend, Bytes, MachineState, WorkCounters, parse_duration};
 
 use self::statement_text::StatementView;
 use crate::context::CommandContext;
+use crate::daemon_samples;
+use crate::daemon_takers::STATUS;
 use crate::exit::{ExitStatus, UsageError};
 use crate::interrupt::interruptible;
 use crate::ledger_options::LedgerOptions;
@@ -45,6 +48,9 @@ slower the machine is: the time of a program here, divided by its time on the pr
 
 Where the hardware has a meter (RAPL), the machine's energy is read from it and laid beside the \
 profile's. Root only: the counters are in debugfs. Ctrl-C ends it with the report.
+
+Slices in use that may rest are in no sum: at most, they rested for the time in which DAMON's \
+samples saw no access, if ramsliced has it watch (`[cold] automatic`), otherwise for all of it.
 
 With --from and a saved machine, there is one moment: what it saves as long as nothing changes. \
 For a recording, use `ramslice-lab energy`.
@@ -174,7 +180,11 @@ impl<'a> EnergyWatch<'a> {
 
     fn sample(&mut self) -> Result<()> {
         let (info, snapshot) = (self.backend.info()?, self.backend.snapshot()?);
-        self.ledger.add(EnergySample::new(&snapshot, &info, self.backend.work()?))?;
+        let unaccessed = (info.resting_bytes > Bytes::ZERO)
+            .then(|| daemon_samples::unaccessed_share(Path::new(STATUS)))
+            .flatten();
+        let sample = EnergySample::new(&snapshot, &info, self.backend.work()?);
+        self.ledger.add(sample.with_unaccessed(unaccessed))?;
         // A stock kernel's is settled with the first cycles that are counted.
         self.machine.info.clock_khz = info.clock_khz;
         if let Some(meter) = &mut self.meter {

@@ -171,11 +171,20 @@ fn rest_text(rest: &RestStatement) -> String {
         (Some(state), None) => {
             format!("rest: {memory} in use may rest in state {state}, whose saving is unknown")
         }
-        (Some(state), Some(joules)) => format!(
-            "rest: {memory} in use may rest in state {state}, from none to all of the time: {}, \
-             which is in no sum",
-            range(joules)
-        ),
+        (Some(state), Some(joules)) => {
+            let most = rest.unaccessed_share.map_or_else(
+                || "all of the time".to_owned(),
+                |share| {
+                    let share = percent(Interval::exactly(share));
+                    format!("the {share} of the time in which DAMON's samples saw no access")
+                },
+            );
+            format!(
+                "rest: {memory} in use may rest in state {state}, from none to {most}: {}, which \
+                 is in no sum",
+                range(joules)
+            )
+        }
     }
 }
 
