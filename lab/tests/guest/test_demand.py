@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 from ramlab.guest import harness
@@ -81,6 +82,21 @@ class Demand(DemandTest):
             self.assert_served_by_waking()
         print(f"({ours * PAGE // MIB} of {self.burst - self.awake} MiB) ", end="", flush=True)
         self.assertGreater(ours * PAGE // MIB, (self.burst - self.awake) // 2)
+
+    def test_the_thread_is_woken_at_most_once_for_each_chunk(self):
+        """And once a second, when it looks by itself."""
+        with traced("ramslice/ramslice_chunk") as chunks, \
+                traced("sched/sched_waking", 'comm == "kslicewaked"') as wakes, \
+                Memory(self.burst) as memory:
+            began = time.monotonic()
+            memory.touch()
+            seconds = time.monotonic() - began
+            nr_wakes, nr_chunks = len(wakes()), len(chunks())
+            check_contents(memory)
+            self.assert_served_by_waking()
+        print(f"({nr_wakes} for {nr_chunks} chunks in {seconds:.1f} s) ", end="", flush=True)
+        self.assertGreater(nr_chunks, 50)
+        self.assertLessEqual(nr_wakes, nr_chunks + seconds + 1)
 
     def test_huge_pages_with_direct_compaction(self):
         self.use_defrag("always")
@@ -226,6 +242,19 @@ class Streams(OnDisk):
         self.assert_few_woken("mapped")
 
 
+@vm(mem="4G", disk="1G", append="ramslice=32M ramslice_cold=2G")
+class StreamsOfTwoZones(Streams):
+    """The upper zone is small, and all of it is awake: what wakes is another one's. What is above
+    that has gone to a twin, which stays off.
+    """
+
+    @classmethod
+    def setUpClass(cls):
+        prepare()
+        subprocess.run(["mkfs.ext4", "-q", "-F", "/dev/vda"], check=True)
+        super().setUpClass()
+
+
 class StreamsByGeneration(Streams):
     """The same with the multi-generational LRU."""
 
@@ -272,7 +301,9 @@ class Afterwards(DemandTest):
             self.assertGreaterEqual(harness.compact(self.device), self.nr_offline - 2)
 
     def test_the_awake_reserve_is_refilled_in_advance(self):
-        zones = {zone.index: zone for zone in self.device.zones() if zone.nr_offline}
+        # Those of a twin stay as they are while its partner has room
+        zones = {zone.index: zone for zone in self.device.zones()
+                 if zone.nr_offline and zone.node == 0}
         with Memory(self.burst) as memory:
             memory.touch()
 

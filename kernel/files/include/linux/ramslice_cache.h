@@ -34,8 +34,8 @@ void __ramslice_refault(bool file, unsigned long distance, long nr_pages);
  */
 static __always_inline bool ramslice_cache_counts(const struct kiocb *iocb)
 {
-	return !(iocb->ki_flags & (IOCB_NOWAIT | IOCB_NOIO)) ||
-	       (!(iocb->ki_flags & IOCB_NOIO) && iocb->ki_complete);
+	return !(iocb->ki_flags & IOCB_NOIO) &&
+	       (!(iocb->ki_flags & IOCB_NOWAIT) || iocb->ki_complete);
 }
 
 /* The page that a read begins with is not in the cache, and will be read. */

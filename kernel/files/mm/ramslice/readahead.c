@@ -22,39 +22,78 @@
 /* Pages that a stream recycles in one go, or as many as it reads. */
 #define RECYCLE_BATCH	256UL
 
+/*
+ * The zone of which so many pages would wake memory; NULL if there is room for
+ * them before it comes to that, or nothing to wake on this node.
+ */
+static struct zone *ramslice_zone_to_wake(gfp_t gfp, unsigned long nr_pages)
+{
+	struct zone *zone;
+	struct zoneref *z;
+	int nid = NUMA_NO_NODE;
+
+	for_each_zone_zonelist(zone, z, node_zonelist(numa_mem_id(), gfp),
+			       gfp_zone(gfp)) {
+		if (nid == NUMA_NO_NODE)
+			nid = zone_to_nid(zone);
+		if (zone_to_nid(zone) != nid)
+			break;
+		if (zone_page_state(zone, NR_FREE_PAGES) >
+		    ramslice_awake_reserve(zone) + RAMSLICE_CHUNK_PAGES +
+		    nr_pages)
+			break;
+		if (ramslice_zone_wakeable_pages(zone))
+			return zone;
+	}
+	return NULL;
+}
+
+/* Is there more page cache on the node than the power driver would have stay? */
+static bool ramslice_has_much_cache(pg_data_t *pgdat, enum zone_type highest)
+{
+	unsigned long nr = 0, managed = 0;
+	enum zone_type i;
+
+	for (i = 0; i <= highest; i++) {
+		struct zone *zone = pgdat->node_zones + i;
+
+		if (!managed_zone(zone))
+			continue;
+		managed += zone_managed_pages(zone);
+		nr += zone_page_state(zone, NR_ZONE_INACTIVE_FILE);
+		/* Where there are but two generations, both count as active */
+		if (lru_gen_enabled())
+			nr += zone_page_state(zone, NR_ZONE_ACTIVE_FILE);
+	}
+	return nr >= managed / 100 * ramslice_power_cache_percent();
+}
+
 void __ramslice_readahead(struct address_space *mapping, pgoff_t index,
 			  unsigned long nr_pages, gfp_t gfp)
 {
 	unsigned long wanted = max(nr_pages, RECYCLE_BATCH), nr;
-	struct zone *zone;
+	enum zone_type i, highest = gfp_zone(gfp);
 	struct ramslice_zone *rz;
+	struct zone *zone;
 
 	/* A window that begins behind the end of its file has less than no pages */
-	if ((long)nr_pages <= 0)
+	if ((long)nr_pages <= 0 || !ramslice_may_wait(gfp))
 		return;
-	zone = zonelist_zone(first_zones_zonelist(node_zonelist(numa_mem_id(),
-								gfp),
-						  gfp_zone(gfp), NULL));
-	if (!zone || !ramslice_zone_wakeable_pages(zone) ||
-	    !ramslice_may_wait(gfp))
-		return;
-	if (zone_page_state(zone, NR_FREE_PAGES) >
-	    ramslice_awake_reserve(zone) + RAMSLICE_CHUNK_PAGES + nr_pages)
+	zone = ramslice_zone_to_wake(gfp, nr_pages);
+	if (!zone)
 		return;
 	rz = ramslice_zone_of(zone);
 	if (!rz || time_before(jiffies, READ_ONCE(rz->recycle_at)) ||
-	    xa_is_value(xa_load(&mapping->i_pages, index)))
-		return;
-	nr = zone_page_state(zone, NR_ZONE_INACTIVE_FILE);
-	/* Where there are but two generations, both count as active */
-	if (lru_gen_enabled())
-		nr += zone_page_state(zone, NR_ZONE_ACTIVE_FILE);
-	if (nr < zone_managed_pages(zone) / 100 * ramslice_power_cache_percent())
+	    xa_is_value(xa_load(&mapping->i_pages, index)) ||
+	    !ramslice_has_much_cache(zone->zone_pgdat, highest))
 		return;
 
-	nr = ramslice_recycle_cache(zone->zone_pgdat, gfp, zone_idx(zone),
-				    wanted);
+	/* Zones above it are full, and may have the stream's own cache */
+	nr = ramslice_recycle_cache(zone->zone_pgdat, gfp, highest, wanted);
 	if (nr < wanted / 2)
 		WRITE_ONCE(rz->recycle_at, jiffies + HZ / 10);
-	ramslice_drain_local(zone);
+	for (i = 0; i <= highest; i++) {
+		if (managed_zone(zone->zone_pgdat->node_zones + i))
+			ramslice_drain_local(zone->zone_pgdat->node_zones + i);
+	}
 }
