@@ -53,7 +53,6 @@
 #endif
 
 #define PAGE		4096UL
-#define MIB		(1UL << 20)
 #define HUGE		(2 * MIB)
 #define MAX_THREADS	8
 #define MAX_HUGE	2048

@@ -73,6 +73,8 @@ def pytest_addoption(parser):
                          "this (default %(default)g)")
     group.addoption("--base", metavar="RELEASE",
                     help="kernels of ours are of this source instead: plain is plain-7.3")
+    group.addoption("--twin", action="store_true",
+                    help="machines have twice their memory, and half of it is their twin's")
     group.addoption("--programs", metavar="DIR",
                     help="take our programs from there, those for another architecture from "
                          "DIR/../TARGET, as Cargo has them (default: build them)")

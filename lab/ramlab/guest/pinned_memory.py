@@ -324,8 +324,8 @@ def block_types(device):
 
 
 @contextlib.contextmanager
-def traced(event):
-    """Listens to a tracepoint in a buffer of its own.
+def traced(event, only=None):
+    """Listens to a tracepoint in a buffer of its own, or only where a filter of the kernel's holds.
 
     Yields a function that returns the lines so far.
     """
@@ -333,6 +333,8 @@ def traced(event):
     instance.mkdir()
     try:
         dev.write(instance / "buffer_size_kb", 4096)
+        if only:
+            dev.write(instance / "events" / event / "filter", only)
         dev.write(instance / "events" / event / "enable", 1)
         yield lambda: [
             line for line in dev.read(instance / "trace").splitlines() if not line.startswith("#")

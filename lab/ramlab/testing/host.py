@@ -10,6 +10,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 from _pytest.subtests import SubtestReport
 
+from ramlab.architectures import NATIVE
 from ramlab.common import FLAVOURS
 from ramlab.kernel.bases import flavour_and_base, named_base
 from ramlab.testing.boot import Boot, Ended
@@ -67,6 +68,20 @@ def _on_base(machine, base):
     return dataclasses.replace(machine, kernel=named_base(base).suffixed(machine.kernel))
 
 
+def _with_twin(machine):
+    """The machine with as much memory again, which is its twin's; as it is, if it has a say in that
+    itself, other nodes, or a kernel that is not ours.
+    """
+    has_say = any(word in machine.append for word in ("ramslice_cold=", "ramslice=off"))
+    ours = machine.kernel in FLAVOURS and machine.arch == NATIVE.name
+    # Memory that is a file is as large as that
+    if has_say or not ours or machine.numa or machine.files:
+        return machine
+    number, unit = int(machine.mem[:-1]), machine.mem[-1]
+    append = f"{machine.append} ramslice_cold={machine.mem}".strip()
+    return dataclasses.replace(machine, mem=f"{2 * number}{unit}", append=append)
+
+
 def _for_machines(item):
     """The tests that stand for a test which was collected: one for each of its machines."""
     machines = machines_of(item)
@@ -80,6 +95,8 @@ def _for_machines(item):
         name = item.name
         if label:
             name = f"{name[:-1]}-{label}]" if name.endswith("]") else f"{name}[{label}]"
+        if item.config.getoption("twin"):
+            machine = _with_twin(machine)
         machine = _on_base(machine, item.config.getoption("base"))
         made.append(GuestTest.from_parent(item.parent, name=name, original=item, machine=machine))
     return made

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ramlab.common import ROOT
+from ramlab.testing import host
 from ramlab.testing.machine import Machine
 
 # Runs a guest's script here; its console is what it writes to descriptor 8.
@@ -147,6 +148,19 @@ def test_both(): pass
     result.stdout.no_fnmatch_line("*test_both?debian-6.1]*")
     result, _ = guests(text, "--collect-only", "-q", "-m", "slow and stock")
     result.stdout.fnmatch_lines(["*test_both?debian-6.1]*"])
+
+
+def test_half_of_a_machine_can_be_its_twins():
+    def with_twin(**words):
+        machine = host._with_twin(Machine(**words))
+        return machine.mem, machine.append
+
+    assert with_twin(mem="3G", append="ramslice=16M") == ("6G", "ramslice=16M ramslice_cold=3G")
+    assert with_twin(mem="512M", kernel="debug") == ("1024M", "ramslice_cold=512M")
+    for has_say in ({"append": "ramslice_cold=0"}, {"append": "ramslice=off"},
+                    {"kernel": "debian-6.12"}, {"arch": "arm64"}, {"numa": ("1G", "1G")}):
+        machine = Machine(**has_say)
+        assert with_twin(**has_say) == (machine.mem, machine.append), has_say
 
 
 def test_one_of_several_kernels_can_be_for_the_long_campaigns(guests):
