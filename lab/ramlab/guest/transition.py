@@ -2,6 +2,8 @@
 """Leaves this kernel with slices offline: by reboot, by kexec, or by suspend.
 
 python3 -m ramlab.guest.transition reboot
+python3 -m ramlab.guest.transition reboot-hung
+    while a request hangs in the driver
 python3 -m ramlab.guest.transition kexec FOLDER
     boots the same kernel, which runs the same command again and compares what it finds
 python3 -m ramlab.guest.transition suspend
@@ -64,6 +66,23 @@ def reboot():
     with dev.Device() as device:
         go_off(device)
         os.sync()
+        libc.reboot(RB_AUTOBOOT)
+
+
+def reboot_hung():
+    with dev.Device() as device:
+        # A driver that hangs is waited for so long; the request is
+        dev.write(dev.SYSFS / "driver_timeout_ms", 600_000)
+        go_off(device)
+        number = harness.ids(device, dev.OFFLINE)[-1]
+        device.request("online", id=number)
+        dev.write(harness.SIM / "hang_off", 1)
+        if not os.fork():
+            device.request("offline", id=number)
+            check(False, "the request hangs")
+        check(harness.until(lambda: dev.read(harness.SIM / "hang_off") == "0"), "the driver hangs")
+        os.sync()
+        say("restarts")
         libc.reboot(RB_AUTOBOOT)
 
 
@@ -160,7 +179,7 @@ def main():
         folder = Path(sys.argv[2])
         (second if SECOND in dev.read("/proc/cmdline").split() else first)(folder)
     else:
-        {"reboot": reboot, "suspend": suspend}[what]()
+        {"reboot": reboot, "reboot-hung": reboot_hung, "suspend": suspend}[what]()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 The guest does not come back from the first: its console is what is left of it.
 """
 
+import re
 import subprocess
 
 import pytest
@@ -25,6 +26,19 @@ def test_a_reboot_wakes_every_slice_first(tmp_path):
         r"ramslice: [0-9]+ slices woken before restart",
         r"ramslice_sim: 0 slices off at restart", r"reboot: Restarting system")
     assert missing is None, ran.console[-2000:]
+
+
+def test_a_reboot_does_not_wait_for_a_request_that_hangs(tmp_path):
+    ran = run_vm(*MACHINE, "--", f"{TRANSITION} reboot-hung", folder=tmp_path)
+    assert ran.status in (0, NO_STATUS), ran.output
+    missing = in_order(
+        ran.console, r"hard: restarts", r"ramslice: a request hangs before restart",
+        r"ramslice: [0-9]+ slices woken before restart", r"reboot: Restarting system")
+    assert missing is None, ran.console[-2000:]
+    # By the kernel's own clock: the driver would be waited for ten minutes
+    began, ended = (float(re.search(rf"\[ *([0-9.]+)\].*{words}", ran.console)[1])
+                    for words in ("hard: restarts", "a request hangs before restart"))
+    assert 0.9 < ended - began < 60, ran.console[-2000:]
 
 
 def test_kexec_wakes_every_slice_first_and_the_next_kernel_goes_on(tmp_path):
