@@ -35,8 +35,8 @@ pub use cold_memory::{ColdError, ColdMemory, ColdMode, ColdNode, ColdState};
 pub use cold_nodes::{ColdNodes, ColdPair, NodeMemory};
 pub use cold_preference::{ColdPreference, ColdSource, PreferenceError};
 pub use damon::{
-    AccessSampling, DamonError, DamonFiles, KdamondPlan, MigrateAction, MigrateScheme, MovedGroups,
-    SampledRegion, SchemeStats,
+    AccessSampling, ControlGroup, DamonError, DamonFiles, KdamondPlan, MigrateAction,
+    MigrateScheme, SampledRegion, SchemeStats,
 };
 pub use error::{FileAccess, KernelError, ReplayError};
 pub use file_systems::write_out_file_systems;

@@ -44,12 +44,13 @@ pub(crate) struct RawCold {
     rate_by_group: BTreeMap<String, Spanned<toml::Value>>,
 }
 
-/// Whether a control group below the mount point is named.
+/// The most control groups with a rate of their own: each is watched for itself.
+const MOST_RATES: usize = 4;
+
+/// Whether a control group below the mount point is named, as the kernel writes its path.
 fn is_group(path: &str) -> bool {
-    path.starts_with('/')
-        && path.len() > 1
-        && !path.ends_with('/')
-        && !path.split('/').any(|part| part == "..")
+    path.strip_prefix('/')
+        .is_some_and(|rest| rest.split('/').all(|part| !matches!(part, "" | "." | "..")))
 }
 
 /// A rate in a second; otherwise what is wrong with it.
@@ -92,6 +93,14 @@ impl RawCold {
             if !is_group(path) {
                 checks.add_fault(Some(group.span()), no_group("except", path));
             }
+        }
+        if let Some(one_more) = self.rate_by_group.values().nth(MOST_RATES) {
+            let message = format!(
+                "cold.rate_by_group has {} control groups: at most {MOST_RATES} can have a rate of \
+                 their own, as each is watched for itself",
+                self.rate_by_group.len()
+            );
+            checks.add_fault(Some(one_more.span()), message);
         }
         let mut rate_by_group = BTreeMap::new();
         for (path, rate) in self.rate_by_group {

@@ -151,6 +151,14 @@ fn what_is_wrong_is_told_with_its_place_and_what_is_allowed() {
         ("[cold]\nexcept = [\"/a\", \"b\"]", "3:17", "cold.except has `b`"),
         ("[cold]\nexcept = [\"/a/../b\"]", "3:11", "the path of a control group"),
         ("[cold]\nautomtic = true", "3:1", "`automatic`"),
+        ("[cold]\nexcept = [\"/a//b\"]", "3:11", "the path of a control group"),
+        ("[cold]\nexcept = [\"/./a\"]", "3:11", "the path of a control group"),
+        (
+            "[cold.rate_by_group]\n\"/a\"=\"1M\"\n\"/b\"=\"1M\"\n\"/c\"=\"1M\"\n\"/d\"=\"1M\"\n\
+             \"/e\"=\"1M\"",
+            "7:6",
+            "at most 4",
+        ),
         ("[cold]\nrate_by_group = \"4M\"", "3:17", "by control group"),
         ("[cold.rate_by_group]\n\"/a\" = 4", "3:8", "as in \"4MiB\""),
         ("[cold.rate_by_group]\n\"a\" = \"4M\"", "3:7", "cold.rate_by_group has `a`"),
@@ -305,5 +313,20 @@ fn a_file_that_is_not_there_is_named_with_what_to_do() {
     assert!(
         error.starts_with("/no/such/file.toml: ") && error.contains("--print-config"),
         "{error}"
+    );
+}
+
+#[test]
+fn control_groups_may_have_a_rate_of_their_own() {
+    let text = "schema_version = 1\n[cold]\n\
+                rate_by_group = { \"/a.slice\" = \"4MiB\", \"/b\" = \"4KiB\" }";
+    let settings = DaemonSettings::parse(text, "x.toml").unwrap();
+    let rates: Vec<_> = settings.cold.rate_by_group.into_iter().collect();
+    assert_eq!(
+        rates,
+        [
+            ("/a.slice".to_owned(), ramslice_types::Bytes(4 << 20)),
+            ("/b".to_owned(), ramslice_types::Bytes(4096))
+        ]
     );
 }

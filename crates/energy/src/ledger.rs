@@ -30,9 +30,9 @@ pub struct EnergySample {
     pub states: Vec<(SliceId, SliceState)>,
     /// What is in use and may rest.
     pub resting: Bytes,
-    /// Of that, what was not at rest, because it was accessed: at least this much. See
-    /// [`Self::with_unaccessed`].
-    pub accessed: Bytes,
+    /// Of that, what was not at rest, because it was accessed: at least this much; nothing if that
+    /// is not known. See [`Self::with_unaccessed`].
+    pub accessed: Option<Bytes>,
     /// What was done so far.
     pub work: WorkCounters,
 }
@@ -66,7 +66,7 @@ impl EnergySample {
             segments: info.segments.clone(),
             states: slices.map(|slice| (slice.id, slice.state)).collect(),
             resting: info.resting_bytes,
-            accessed: Bytes::ZERO,
+            accessed: None,
             work,
         }
     }
@@ -75,8 +75,8 @@ impl EnergySample {
     /// known without: then it may have rested all of the time.
     #[must_use]
     pub fn with_unaccessed(mut self, share: Option<Ratio>) -> Self {
-        let accessed = share.map_or(0.0, |share| 1.0 - share.0.clamp(0.0, 1.0));
-        self.accessed = Bytes((self.resting.0 as f64 * accessed) as u64);
+        let accessed = |share: Ratio| 1.0 - share.0.clamp(0.0, 1.0);
+        self.accessed = share.map(|share| Bytes((self.resting.0 as f64 * accessed(share)) as u64));
         self
     }
 
@@ -146,6 +146,9 @@ pub struct EnergyTally {
     /// Bytes in use that the hardware was told may rest, times microseconds: at most this much.
     #[serde(default)]
     pub resting_high_byte_us: u128,
+    /// Of these, those of which it was sampled whether they were accessed.
+    #[serde(default)]
+    pub sampled_byte_us: u128,
     /// Of these, while it was accessed: at least this much.
     #[serde(default)]
     pub accessed_low_byte_us: u128,
@@ -173,6 +176,7 @@ impl Add for EnergyTally {
             off_low_byte_us: self.off_low_byte_us + other.off_low_byte_us,
             off_high_byte_us: self.off_high_byte_us + other.off_high_byte_us,
             resting_high_byte_us: self.resting_high_byte_us + other.resting_high_byte_us,
+            sampled_byte_us: self.sampled_byte_us + other.sampled_byte_us,
             accessed_low_byte_us: self.accessed_low_byte_us + other.accessed_low_byte_us,
             entered_low_bytes: self.entered_low_bytes + other.entered_low_bytes,
             entered_high_bytes: self.entered_high_bytes + other.entered_high_bytes,
@@ -263,14 +267,17 @@ fn step(
         Some(work) => (work, 0),
         None => (WorkCounters::default(), 1),
     };
+    let byte_us = |bytes: Bytes| u128::from(bytes.0) * u128::from(elapsed_us);
+    let resting_high_byte_us = byte_us(last.resting.max(now.resting));
+    let accessed = last.accessed.zip(now.accessed).map(|(before, after)| before.min(after));
     Ok(EnergyTally {
         elapsed_us,
         steps: 1,
         off_low_byte_us: u128::from(low) * u128::from(elapsed_us),
         off_high_byte_us: u128::from(high) * u128::from(elapsed_us),
-        resting_high_byte_us: u128::from(last.resting.max(now.resting).0) * u128::from(elapsed_us),
-        accessed_low_byte_us: u128::from(last.accessed.min(now.accessed).0)
-            * u128::from(elapsed_us),
+        resting_high_byte_us,
+        sampled_byte_us: accessed.map_or(0, |_| resting_high_byte_us),
+        accessed_low_byte_us: byte_us(accessed.unwrap_or_default()),
         entered_low_bytes: if granule.is_some() { entered } else { 0 },
         entered_high_bytes: perhaps,
         tried_bytes: work.tried_slices.saturating_mul(now.slice_bytes.0),

@@ -16,7 +16,7 @@ fn sample(second: u64, event_seq: u64, states: &[SliceState]) -> EnergySample {
         segments: Vec::new(),
         states: (0..).map(SliceId).zip(states.iter().copied()).collect(),
         resting: Bytes::ZERO,
-        accessed: Bytes::ZERO,
+        accessed: None,
         work: WorkCounters::default(),
     }
 }
@@ -233,5 +233,6 @@ fn what_was_accessed_counts_at_the_least_that_was_seen() {
     let mib_s = |byte_us: u128| byte_us / (u128::from(MIB) * 1_000_000);
     let tally = kept(1, &samples);
     assert_eq!(mib_s(tally.resting_high_byte_us), 80 + 80 + 40);
+    assert_eq!(mib_s(tally.sampled_byte_us), 80 + 40);
     assert_eq!(mib_s(tally.accessed_low_byte_us), 2 * 10);
 }

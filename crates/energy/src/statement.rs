@@ -35,10 +35,11 @@ pub struct RestStatement {
     pub state: Option<String>,
     /// Memory that the power driver was told may rest, times real seconds.
     pub gib_seconds: Interval<GibSeconds>,
-    /// The share of it in which DAMON's samples saw no access: at most so much was rest. Nothing if
-    /// there were none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unaccessed_share: Option<Ratio>,
+    /// The share of it that was sampled, by DAMON.
+    pub sampled_share: Ratio,
+    /// The share of it in which samples saw no access, or there were none: at most so much was
+    /// rest.
+    pub unaccessed_share: Ratio,
     /// Saved by it; nothing if the profile's power of the state is unknown.
     pub joules: Option<Interval<Joules>>,
 }
@@ -167,11 +168,12 @@ fn rest(tally: &EnergyTally, settings: &StatementSettings<'_>) -> Option<RestSta
     let saving = state.and_then(DramPowerState::saving_by_packing);
     let unaccessed_byte_us = tally.resting_high_byte_us.saturating_sub(tally.accessed_low_byte_us);
     let unaccessed = settings.clock.gib_seconds(unaccessed_byte_us);
-    let share = unaccessed_byte_us as f64 / tally.resting_high_byte_us as f64;
+    let share = |byte_us: u128| Ratio(byte_us as f64 / tally.resting_high_byte_us as f64);
     Some(RestStatement {
         state: state.map(|state| state.name.clone()),
         gib_seconds,
-        unaccessed_share: (tally.accessed_low_byte_us > 0).then_some(Ratio(share)),
+        sampled_share: share(tally.sampled_byte_us),
+        unaccessed_share: share(unaccessed_byte_us),
         joules: saving.map(|saving| saving.times(unaccessed).or_nothing()),
     })
 }

@@ -521,11 +521,13 @@ fn rest_is_from_none_to_all_of_the_time_and_in_no_sum() {
     near(joules.low(), 0.0);
     near(joules.high(), 100.0 * saving.high().0);
     assert!(joules.high().0 > 0.0);
-    assert_eq!(rest.unaccessed_share, None);
+    assert_eq!((rest.sampled_share, rest.unaccessed_share), (Ratio(0.0), Ratio(1.0)));
     let tally = rest_for(100);
-    let accessed_low_byte_us = tally.resting_high_byte_us / 4;
-    let sampled = case.state(&EnergyTally { accessed_low_byte_us, ..tally }).rest.unwrap();
-    assert_eq!(sampled.unaccessed_share, Some(Ratio(0.75)));
+    let (accessed_low_byte_us, sampled_byte_us) =
+        (tally.resting_high_byte_us / 4, tally.resting_high_byte_us / 2);
+    let tally = EnergyTally { accessed_low_byte_us, sampled_byte_us, ..tally };
+    let sampled = case.state(&tally).rest.unwrap();
+    assert_eq!((sampled.sampled_share, sampled.unaccessed_share), (Ratio(0.5), Ratio(0.75)));
     near(Joules(sampled.gib_seconds.low().0), 100.0);
     near(sampled.joules.unwrap().high(), 75.0 * saving.high().0);
     near(statement.saved_joules.high(), 0.0);

@@ -105,16 +105,16 @@ class Moves(AutomaticTest, harness.RamsliceTest):
             self.daemon.end()
 
     def test_control_groups_go_at_a_rate_of_their_own(self):
-        """As all memory in a second, the rate's share of a group's memory is looked at in one."""
+        """The others' rate is far from used up: that would hide whose pages they are."""
         with pinned_memory.Group("slow") as group:
-            self.daemon.configure_cold(rates={"/slow": "512KiB"})
+            self.daemon.configure_cold(rates={"/slow": "512KiB"}, rate="4GiB")
             with idle_program(group) as pid:
                 self.daemon.start()
                 with UsedMemory(64) as memory:
                     self.until_idle_memory_is_cold(memory, 55)
                 slow = mib_of_process(pid, cold.twin())
                 self.assertLess(slow, 16)
-                self.reload(rates={"/slow": "256MiB"})
+                self.reload(rates={"/slow": "1GiB"}, rate="4GiB")
                 self.daemon.until(lambda: mib_of_process(pid, cold.twin()) >= 50)
                 print(f"({slow} MiB before) ", end="", flush=True)
             self.daemon.end()
@@ -151,6 +151,7 @@ class Accesses(AutomaticTest, harness.RamsliceTest):
         finally:
             over.set()
             user.join()
+        self.assertGreater(found["sampled_share"], 0.5)
         self.assertTrue(0 <= found["unaccessed_share"] < 0.9, found)
         self.assertGreater(found["joules"]["high"], 0)
         print(f"(without access: {idle} idle, {used} used, {found['unaccessed_share']} by energy) ",

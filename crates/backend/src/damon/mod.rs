@@ -23,8 +23,9 @@ use crate::error::{FileAccess, KernelError};
 use crate::readers::sysfs::failed as sysfs_failed;
 
 pub use error::DamonError;
+use plan::WATCHING_SCHEME;
 pub use plan::{
-    AccessSampling, KdamondPlan, MigrateAction, MigrateScheme, MovedGroups, SampledRegion,
+    AccessSampling, ControlGroup, KdamondPlan, MigrateAction, MigrateScheme, SampledRegion,
     SchemeStats,
 };
 
@@ -99,21 +100,19 @@ impl DamonFiles {
         self.expect_running(index)
     }
 
-    /// What the first so many schemes of a kdamond have done together since that began.
+    /// What the scheme of a kdamond has done since that began.
     ///
     /// # Errors
     /// [`DamonError::Stopped`], or what cannot be read.
-    pub fn stats(&self, index: usize, schemes: usize) -> Result<SchemeStats, DamonError> {
+    pub fn stats(&self, index: usize) -> Result<SchemeStats, DamonError> {
         self.running_command(index, "update_schemes_stats")?;
-        let mut sum = SchemeStats::default();
-        for scheme in 0..schemes {
-            let folder = format!("{index}/contexts/0/schemes/{scheme}/stats");
-            let field = |name: &str| self.number_in(&format!("{folder}/{name}"));
-            sum.tried += Bytes(field("sz_tried")?);
-            sum.applied += Bytes(field("sz_applied")?);
-            sum.quota_exceeded += field("qt_exceeds")?;
-        }
-        Ok(sum)
+        let folder = format!("{index}/contexts/0/schemes/0/stats");
+        let field = |name: &str| self.number_in(&format!("{folder}/{name}"));
+        Ok(SchemeStats {
+            tried: Bytes(field("sz_tried")?),
+            applied: Bytes(field("sz_applied")?),
+            quota_exceeded: field("qt_exceeds")?,
+        })
     }
 
     /// What a kdamond that is [watched](KdamondPlan::watched) saw of accesses in its next
@@ -121,13 +120,9 @@ impl DamonFiles {
     ///
     /// # Errors
     /// [`DamonError::Stopped`], or what cannot be read.
-    pub fn sampled_regions(
-        &self,
-        index: usize,
-        plan: &KdamondPlan,
-    ) -> Result<Vec<SampledRegion>, DamonError> {
+    pub fn sampled_regions(&self, index: usize) -> Result<Vec<SampledRegion>, DamonError> {
         self.running_command(index, "update_schemes_tried_regions")?;
-        let folder = format!("{index}/contexts/0/schemes/{}/tried_regions", plan.schemes.len());
+        let folder = format!("{index}/contexts/0/schemes/{WATCHING_SCHEME}/tried_regions");
         let path = self.path(&folder);
         let entries = self
             .unless_busy(|| fs::read_dir(&path)?.collect::<io::Result<Vec<_>>>())

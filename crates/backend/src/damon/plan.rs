@@ -68,17 +68,18 @@ pub struct MigrateScheme {
     pub bytes_per_second: Bytes,
     /// The most time that goes into it in a second.
     pub ms_per_second: u32,
-    /// Whose pages move.
-    pub groups: MovedGroups,
+    /// Control groups whose pages stay. What is below a group is none of its own.
+    pub except: Vec<ControlGroup>,
 }
 
-/// Control groups, by their paths below the mount point. What is below a group is none of its own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MovedGroups {
-    /// All pages move but those of these.
-    AllBut(Vec<String>),
-    /// Those of this one.
-    Only(String),
+/// A control group. The kernel looks its path up when it is told, and then knows it by a number:
+/// one that is made again under the same path has to be told again.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ControlGroup {
+    /// Below the mount point, beginning with `/`.
+    pub path: String,
+    /// Of its folder.
+    pub inode: u64,
 }
 
 /// A kdamond that watches physical addresses.
@@ -88,12 +89,16 @@ pub struct KdamondPlan {
     pub regions: Vec<Range<u64>>,
     /// How accesses are sampled.
     pub sampling: AccessSampling,
-    /// What happens; each has a quota of its own. At least one.
-    pub schemes: Vec<MigrateScheme>,
-    /// Whether accesses of all regions can be read: then there is one more scheme, which matches
+    /// What happens. A second such scheme would find no region that has been idle for long: the
+    /// age of what the first one has looked at is 0.
+    pub scheme: MigrateScheme,
+    /// Whether accesses of all regions can be read: then there is a second scheme, which matches
     /// all of them and does nothing.
     pub watched: bool,
 }
+
+/// The place of the scheme that matches all regions.
+pub(super) const WATCHING_SCHEME: usize = 1;
 
 /// A region as it was sampled.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,24 +146,21 @@ impl KdamondPlan {
             add(format!("{regions}/{index}/start"), region.start.to_string());
             add(format!("{regions}/{index}/end"), region.end.to_string());
         }
-        for (index, scheme) in self.schemes.iter().enumerate() {
-            files.extend(in_scheme(index, scheme.files()));
-        }
+        let in_scheme = |index: usize, files: Vec<(String, String)>| {
+            files.into_iter().map(move |(name, value)| (format!("schemes/{index}/{name}"), value))
+        };
+        files.extend(in_scheme(0, self.scheme.files()));
         if self.watched {
-            files.extend(in_scheme(self.schemes.len(), all_regions()));
+            files.extend(in_scheme(WATCHING_SCHEME, all_regions()));
         }
         files
     }
 
     /// The kernel's words for what each scheme does.
     pub(super) fn actions(&self) -> Vec<&'static str> {
-        let actions = self.schemes.iter().map(|scheme| scheme.action.name());
-        actions.chain(self.watched.then_some(MigrateAction::CountOnly.name())).collect()
+        let watching = self.watched.then_some(MigrateAction::CountOnly.name());
+        [self.scheme.action.name()].into_iter().chain(watching).collect()
     }
-}
-
-fn in_scheme(index: usize, files: Vec<(String, String)>) -> impl Iterator<Item = (String, String)> {
-    files.into_iter().map(move |(name, value)| (format!("schemes/{index}/{name}"), value))
 }
 
 fn access_pattern(accesses: [u32; 2], min_age: u32) -> Vec<(String, String)> {
@@ -196,19 +198,19 @@ impl MigrateScheme {
         for (name, weight) in [("sz", 0), ("nr_accesses", 500), ("age", 500)] {
             add(&format!("quotas/weights/{name}_permil"), weight.to_string());
         }
-        let (groups, matching) = match &self.groups {
-            MovedGroups::AllBut(groups) => (groups.as_slice(), "Y"),
-            MovedGroups::Only(group) => (std::slice::from_ref(group), "N"),
-        };
-        add("filters/nr_filters", (1 + groups.len()).to_string());
-        add("filters/0/type", "young".to_owned());
-        // Pages that match are left out; by N, those that do not.
-        add("filters/0/matching", if self.accessed_pages { "N" } else { "Y" }.to_owned());
-        for (index, group) in (1..).zip(groups) {
+        add("filters/nr_filters", (self.except.len() + 1).to_string());
+        // The first that leaves a page out decides: whose it is comes first, because looking
+        // whether a page is young makes it old.
+        for (index, group) in self.except.iter().enumerate() {
             add(&format!("filters/{index}/type"), "memcg".to_owned());
-            add(&format!("filters/{index}/memcg_path"), group.clone());
-            add(&format!("filters/{index}/matching"), matching.to_owned());
+            add(&format!("filters/{index}/memcg_path"), group.path.clone());
+            add(&format!("filters/{index}/matching"), "Y".to_owned());
         }
+        let young = format!("filters/{}", self.except.len());
+        add(&format!("{young}/type"), "young".to_owned());
+        // Pages that match are left out; by N, those that do not.
+        let matching = if self.accessed_pages { "N" } else { "Y" };
+        add(&format!("{young}/matching"), matching.to_owned());
         files
     }
 }

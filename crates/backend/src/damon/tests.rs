@@ -23,14 +23,14 @@ fn fake(kdamonds: usize) -> (tempfile::TempDir, DamonFiles) {
         for (name, _) in plan().files() {
             put(&format!("{context}/{name}"), "0\n");
         }
-        for scheme in 0..3 {
+        for scheme in 0..2 {
             let scheme = format!("{context}/schemes/{scheme}");
             put(&format!("{scheme}/action"), "stat\n");
             for name in ["sz_tried", "sz_applied", "qt_exceeds"] {
                 put(&format!("{scheme}/stats/{name}"), "7\n");
             }
         }
-        let tried = format!("{context}/schemes/2/tried_regions");
+        let tried = format!("{context}/schemes/1/tried_regions");
         put(&format!("{tried}/total_bytes"), "0\n");
         for (region, [start, end, accesses]) in
             [[0, 4096, 3], [4096, 1 << 27, 20]].iter().enumerate()
@@ -53,7 +53,7 @@ fn plan() -> KdamondPlan {
         accessed_pages: false,
         bytes_per_second: Bytes(8 << 20),
         ms_per_second: 5,
-        groups: MovedGroups::AllBut(vec!["/a.slice".to_owned()]),
+        except: vec![ControlGroup { path: "/a.slice".to_owned(), inode: 7 }],
     };
     KdamondPlan {
         regions: vec![0..1 << 27, 1 << 28..1 << 29],
@@ -62,14 +62,7 @@ fn plan() -> KdamondPlan {
             aggregation: Duration::from_secs(2),
             max_regions: 500,
         },
-        schemes: vec![
-            scheme.clone(),
-            MigrateScheme {
-                bytes_per_second: Bytes(1 << 20),
-                groups: MovedGroups::Only("/b.slice".to_owned()),
-                ..scheme
-            },
-        ],
+        scheme,
         watched: true,
     }
 }
@@ -96,18 +89,15 @@ fn a_kdamond_is_set_up_and_started() {
         ("contexts/0/schemes/0/access_pattern/age/min", "60"),
         ("contexts/0/schemes/0/access_pattern/nr_accesses/max", "0"),
         ("contexts/0/schemes/0/quotas/bytes", "8388608"),
+        ("contexts/0/schemes/0/filters/nr_filters", "2"),
+        ("contexts/0/schemes/0/filters/0/memcg_path", "/a.slice"),
         ("contexts/0/schemes/0/filters/0/matching", "Y"),
-        ("contexts/0/schemes/0/filters/1/memcg_path", "/a.slice"),
-        ("contexts/0/schemes/0/filters/1/matching", "Y"),
-        ("contexts/0/schemes/nr_schemes", "3"),
-        ("contexts/0/schemes/1/action", "migrate_cold"),
-        ("contexts/0/schemes/1/quotas/bytes", "1048576"),
-        ("contexts/0/schemes/1/filters/1/memcg_path", "/b.slice"),
-        ("contexts/0/schemes/1/filters/1/matching", "N"),
-        ("contexts/0/schemes/2/action", "stat"),
-        ("contexts/0/schemes/2/access_pattern/nr_accesses/max", "4294967295"),
-        ("contexts/0/schemes/2/quotas/bytes", "0"),
-        ("contexts/0/schemes/2/filters/nr_filters", "0"),
+        ("contexts/0/schemes/0/filters/1/type", "young"),
+        ("contexts/0/schemes/nr_schemes", "2"),
+        ("contexts/0/schemes/1/action", "stat"),
+        ("contexts/0/schemes/1/access_pattern/nr_accesses/max", "4294967295"),
+        ("contexts/0/schemes/1/quotas/bytes", "0"),
+        ("contexts/0/schemes/1/filters/nr_filters", "0"),
     ] {
         assert_eq!(text(&root, &format!("1/{name}")), value, "{name}");
     }
@@ -153,8 +143,8 @@ fn a_kdamond_that_a_commit_ended_is_reported() {
         (text(&root, "0/state"), damon.kdamonds().unwrap()),
         ("commit".into(), vec![Some(77)])
     );
-    let done = SchemeStats { tried: Bytes(14), applied: Bytes(14), quota_exceeded: 14 };
-    assert_eq!(damon.stats(0, 2).unwrap(), done);
+    let done = SchemeStats { tried: Bytes(7), applied: Bytes(7), quota_exceeded: 7 };
+    assert_eq!(damon.stats(0).unwrap(), done);
     damon.remove().unwrap();
     assert_eq!((text(&root, "0/state"), text(&root, "nr_kdamonds")), ("off".into(), "0".into()));
 }
@@ -163,7 +153,7 @@ fn a_kdamond_that_a_commit_ended_is_reported() {
 fn accesses_are_read_of_the_regions_of_the_last_scheme() {
     let (root, damon) = fake(1);
     damon.start(&[plan()]).unwrap();
-    let mut regions = damon.sampled_regions(0, &plan()).unwrap();
+    let mut regions = damon.sampled_regions(0).unwrap();
     regions.sort_by_key(|region| region.range.start);
     assert_eq!(
         regions,
@@ -178,8 +168,8 @@ fn accesses_are_read_of_the_regions_of_the_last_scheme() {
 #[test]
 fn a_quota_of_what_moves_is_never_without_limit() {
     let mut plan = plan();
-    plan.schemes[0].bytes_per_second = Bytes(0);
-    plan.schemes[0].ms_per_second = 0;
+    plan.scheme.bytes_per_second = Bytes(0);
+    plan.scheme.ms_per_second = 0;
     let files = plan.files();
     for name in ["bytes", "ms"] {
         let found = files.iter().find(|(file, _)| *file == format!("schemes/0/quotas/{name}"));

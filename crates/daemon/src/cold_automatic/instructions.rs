@@ -1,31 +1,32 @@
 //! What the kdamonds are told, and what is said of it.
 
-use std::path::Path;
-
-use ramslice_backend::{
-    AccessSampling, ColdPair, KdamondPlan, MigrateAction, MigrateScheme, MovedGroups,
-};
+use ramslice_backend::{AccessSampling, ColdPair, KdamondPlan, MigrateAction, MigrateScheme};
 use ramslice_policy::{ColdPause, ColdPlan};
 use ramslice_types::{Bytes, Ratio};
 
 use super::ColdRequest;
-use super::monitor::ColdTrouble;
+use super::group_limits::GroupLimits;
 use super::report::ColdWord;
 use crate::settings::ColdSettings;
 
-/// The most control groups in one scheme.
-const MOST_GROUPS: usize = 256;
-/// The most with a rate of their own, with those below them: each is a scheme, which looks at all
-/// that is idle.
-const MOST_RATES: usize = 32;
+/// What groups with a rate of their own may have of all that is tried: the least part of the others
+/// is what is left.
+const MOST_OF_RATE: f64 = 0.75;
 
-/// Control groups that are there, by their paths below the mount point. No group is in both.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct GroupLimits {
-    /// Whose pages stay.
-    pub(super) except: Vec<String>,
-    /// Whose pages go at a rate of their own.
-    pub(super) rates: Vec<(String, Bytes)>,
+/// A kdamond of a pair of nodes.
+#[derive(Debug)]
+pub(super) struct PlannedKdamond {
+    /// The place of the pair.
+    pub(super) pair: usize,
+    pub(super) way: MoveWay,
+    pub(super) plan: KdamondPlan,
+}
+
+/// Where a kdamond moves pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MoveWay {
+    There,
+    Back,
 }
 
 /// The state of a plan, and why, as a sentence.
@@ -61,15 +62,17 @@ pub(super) fn state_and_reason(
     }
 }
 
-/// For each pair, the plan of the kdamond that moves what is idle, and of the one for the way back.
-/// One that is not warm counts only.
+/// For each pair, the kdamond that moves what is idle, one more for each group with a rate of its
+/// own, and that for the way back. One that is not warm counts only.
+///
+/// Groups have kdamonds, not schemes: what a scheme has looked at is young to all others.
 pub(super) fn kdamond_plans(
     pairs: &[ColdPair],
     plan: &ColdPlan,
     settings: &ColdSettings,
     groups: &GroupLimits,
     warm: bool,
-) -> Vec<KdamondPlan> {
+) -> Vec<PlannedKdamond> {
     let limits = &settings.limits;
     let sampling = AccessSampling {
         sample: plan.sample,
@@ -78,66 +81,60 @@ pub(super) fn kdamond_plans(
     };
     // Half of what it may take is for moving, the other half for sampling.
     let ms = 1000.0 * limits.cpu_share.0 / 2.0 / (2 * pairs.len().max(1)) as f64;
+    let each_ms = ms / (1 + groups.rates.len()) as f64;
     let mut plans = Vec::new();
-    for (pair, rates) in pairs.iter().zip(&plan.rates) {
-        let scheme = |action, target_node, rate: Option<Bytes>, except| MigrateScheme {
-            action: if warm && rate.is_some() { action } else { MigrateAction::CountOnly },
-            target_node,
-            accesses: [0, plan.accesses_idle()],
-            min_age: plan.idle_age(),
-            accessed_pages: false,
-            bytes_per_second: rate.unwrap_or(limits.rate),
-            ms_per_second: (ms as u32).max(1),
-            groups: MovedGroups::AllBut(except),
-        };
-        let with_rates = groups.rates.iter().map(|(group, _)| group);
-        let others = groups.except.iter().chain(with_rates).cloned().collect();
-        let there = scheme(MigrateAction::Cold, pair.cold.node, rates.to_cold, others);
-        let each_ms = ((ms / (1 + groups.rates.len()) as f64) as u32).max(1);
-        let of_group = |(group, rate): &(String, Bytes)| MigrateScheme {
-            // As far as there is room at all
-            bytes_per_second: there.bytes_per_second.min(*rate),
-            groups: MovedGroups::Only(group.clone()),
-            ..there.clone()
-        };
-        let mut schemes = vec![there.clone()];
-        schemes.extend(groups.rates.iter().map(of_group));
-        for one in &mut schemes {
-            one.ms_per_second = each_ms;
+    for (pair, (nodes, rates)) in pairs.iter().zip(&plan.rates).enumerate() {
+        let scheme =
+            |action, target_node, rate: Option<Bytes>, bytes, except: &[_]| MigrateScheme {
+                action: if warm && rate.is_some() { action } else { MigrateAction::CountOnly },
+                target_node,
+                accesses: [0, plan.accesses_idle()],
+                min_age: plan.idle_age(),
+                accessed_pages: false,
+                bytes_per_second: bytes,
+                ms_per_second: (each_ms as u32).max(1),
+                except: except.to_vec(),
+            };
+        let (others, of_groups) =
+            parts_of_rate(rates.to_cold.unwrap_or(limits.rate), limits.rate, groups);
+        let all = [(others, &groups.others_except)];
+        let with_rates = of_groups.into_iter().zip(groups.rates.iter().map(|group| &group.except));
+        for (bytes, except) in all.into_iter().chain(with_rates) {
+            let scheme = scheme(MigrateAction::Cold, nodes.cold.node, rates.to_cold, bytes, except);
+            let plan = KdamondPlan {
+                regions: nodes.hot.regions.clone(),
+                sampling,
+                scheme,
+                watched: false,
+            };
+            plans.push(PlannedKdamond { pair, way: MoveWay::There, plan });
         }
-        plans.push(KdamondPlan {
-            regions: pair.hot.regions.clone(),
-            sampling,
-            schemes,
-            watched: false,
-        });
-        let except = groups.except.clone();
-        plans.push(KdamondPlan {
-            regions: pair.cold.regions.clone(),
-            sampling,
-            schemes: vec![MigrateScheme {
-                accesses: [plan.accesses_in_use(limits.in_use), u32::MAX],
-                min_age: 0,
-                accessed_pages: true,
-                ..scheme(MigrateAction::Hot, pair.hot.node, rates.back, except)
-            }],
-            watched: true,
-        });
+        let bytes = rates.back.unwrap_or(limits.rate);
+        let back = scheme(MigrateAction::Hot, nodes.hot.node, rates.back, bytes, &groups.except);
+        let scheme = MigrateScheme {
+            accesses: [plan.accesses_in_use(limits.in_use), u32::MAX],
+            min_age: 0,
+            accessed_pages: true,
+            ms_per_second: (ms as u32).max(1),
+            ..back
+        };
+        let plan =
+            KdamondPlan { regions: nodes.cold.regions.clone(), sampling, scheme, watched: true };
+        plans.push(PlannedKdamond { pair, way: MoveWay::Back, plan });
     }
     plans
 }
 
-/// Whether one plan can follow another in kdamonds that run: schemes keep their counts by their
-/// place.
-pub(super) fn same_schemes(one: &KdamondPlan, other: &KdamondPlan) -> bool {
-    let only = |plan: &KdamondPlan| -> Vec<Option<String>> {
-        let of_scheme = |scheme: &MigrateScheme| match &scheme.groups {
-            MovedGroups::AllBut(_) => None,
-            MovedGroups::Only(group) => Some(group.clone()),
-        };
-        plan.schemes.iter().map(of_scheme).collect()
-    };
-    only(one) == only(other)
+/// What is tried in a second of others, and of each group with a rate of its own: together no more
+/// than `all`, which is less than the rate of the settings while there is little room or time.
+fn parts_of_rate(all: Bytes, rate: Bytes, groups: &GroupLimits) -> (Bytes, Vec<Bytes>) {
+    let wanted: f64 = groups.rates.iter().map(|group| group.rate.0 as f64).sum();
+    let most = MOST_OF_RATE * rate.0 as f64;
+    let scale = (all.0 as f64 / rate.0.max(1) as f64).min(1.0)
+        * if wanted > most { most / wanted } else { 1.0 };
+    let of_groups: Vec<Bytes> =
+        groups.rates.iter().map(|group| Bytes((group.rate.0 as f64 * scale) as u64)).collect();
+    (all - of_groups.iter().copied().sum(), of_groups)
 }
 
 /// What the idle time rests on.
@@ -161,64 +158,4 @@ pub(super) fn idle_basis(settings: &ColdSettings, wanted: &ColdRequest, plan: &C
     } else {
         text
     }
-}
-
-/// The groups of the settings that exist, with those below them. Others have no pages.
-pub(super) fn group_limits(
-    root: &Path,
-    settings: &ColdSettings,
-) -> Result<GroupLimits, ColdTrouble> {
-    let rates = &settings.rate_by_group;
-    let except = groups_below(root, &settings.except, MOST_GROUPS, "except", &|path| {
-        rates.contains_key(path)
-    })?;
-    let mut found = GroupLimits { except, rates: Vec::new() };
-    for (group, rate) in rates {
-        // What is named itself is not shared with what it is below.
-        let named = |path: &str| {
-            path != group && (rates.contains_key(path) || settings.except.iter().any(|p| p == path))
-        };
-        let left = MOST_RATES - found.rates.len();
-        let groups =
-            groups_below(root, std::slice::from_ref(group), left, "rate_by_group", &named)?;
-        let each = Bytes(rate.0 / groups.len().max(1) as u64);
-        found.rates.extend(groups.into_iter().map(|path| (path, each)));
-    }
-    Ok(found)
-}
-
-/// Groups with those below them, but none that is left out, nor what is below that.
-fn groups_below(
-    root: &Path,
-    groups: &[String],
-    most: usize,
-    setting: &str,
-    left_out: &dyn Fn(&str) -> bool,
-) -> Result<Vec<String>, ColdTrouble> {
-    let mount = root.join("sys/fs/cgroup");
-    let mut found = Vec::new();
-    let mut left: Vec<String> = groups.iter().rev().cloned().collect();
-    while let Some(group) = left.pop() {
-        let Ok(entries) = std::fs::read_dir(mount.join(group.trim_start_matches('/'))) else {
-            continue;
-        };
-        let below =
-            entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let mut names: Vec<String> = below
-            .filter_map(|entry| Some(format!("{group}/{}", entry.file_name().to_str()?)))
-            .filter(|name| !left_out(name))
-            .collect();
-        names.sort_unstable_by(|one, other| other.cmp(one));
-        left.extend(names);
-        if !found.contains(&group) {
-            found.push(group);
-        }
-        if found.len() > most {
-            let limit = if setting == "except" { MOST_GROUPS } else { MOST_RATES };
-            return Err(ColdTrouble::unavailable(format!(
-                "cold.{setting} names more than {limit} control groups with those below them"
-            )));
-        }
-    }
-    Ok(found)
 }

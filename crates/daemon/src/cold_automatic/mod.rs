@@ -4,6 +4,7 @@
 //! mod         the thread, and what it shares with the main loop
 //!  |- monitor      one tick: start, steer or remove the kdamonds
 //!  |- instructions what the kdamonds are told
+//!  |- group_limits whose pages stay or go at a rate of their own
 //!  |- node_room    what is free on the nodes without waking slices
 //!  |- unaccessed   for how long what may rest was not accessed
 //!  |- ownership    which kdamonds are this daemon's, also after a crash
@@ -11,8 +12,10 @@
 //! ```
 //!
 //! What to do is decided by [`ramslice_policy::ColdSteering`]. Writing to DAMON waits for the end
-//! of an aggregation, up to four seconds: so it is no part of the main loop.
+//! of an aggregation, up to four seconds for each kdamond, and twice that for samples: so it is no
+//! part of the main loop.
 
+mod group_limits;
 mod instructions;
 mod monitor;
 #[cfg(test)]
@@ -37,6 +40,9 @@ use self::monitor::ColdMonitor;
 use self::ownership::KdamondOwnership;
 
 pub use report::{ColdNodeStatus, ColdStatus, ColdWord};
+
+/// A tick that takes longer hangs.
+const LATE: Duration = Duration::from_mins(2);
 
 /// What is wanted of the thread.
 #[derive(Clone)]
@@ -80,7 +86,8 @@ pub(crate) struct ColdFigures {
 struct ColdShared {
     request: Mutex<SharedRequest>,
     changed: Condvar,
-    status: Mutex<ColdStatus>,
+    /// With the time at which it was told.
+    status: Mutex<(ColdStatus, Instant)>,
 }
 
 #[derive(Default)]
@@ -121,7 +128,7 @@ impl ColdThread {
         let shared = Arc::new(ColdShared {
             request: Mutex::default(),
             changed: Condvar::new(),
-            status: Mutex::new(ColdStatus::off("has not begun so far")),
+            status: Mutex::new((ColdStatus::off("has not begun so far"), Instant::now())),
         });
         let monitor = ColdMonitor::new(root, KdamondOwnership::new(runtime_dir, boot));
         let thread = std::thread::Builder::new().name("cold".to_owned()).spawn({
@@ -143,7 +150,10 @@ impl ColdThread {
 
     /// How things are.
     pub fn status(&self) -> ColdStatus {
-        lock(&self.shared.status).clone()
+        let (mut status, told) = lock(&self.shared.status).clone();
+        // Samples of long ago say nothing of now.
+        status.unaccessed_ratio = status.unaccessed_ratio.filter(|_| told.elapsed() < LATE);
+        status
     }
 }
 
@@ -191,7 +201,7 @@ fn watch(mut monitor: ColdMonitor, shared: &ColdShared, metrics: &DaemonMetrics)
         let Some(wanted) = wanted else { continue };
         let (status, next) = monitor.tick(&wanted, Instant::now());
         metrics.cold(&status);
-        *lock(&shared.status) = status;
+        *lock(&shared.status) = (status, Instant::now());
         due = Instant::now() + next;
     }
 }

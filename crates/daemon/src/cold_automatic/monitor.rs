@@ -1,20 +1,20 @@
 //! One tick: starts, steers or removes the kdamonds. For each pair of nodes there are two, one that
 //! watches the node with CPUs and moves what is idle, and one for the way back: DAMON moves nothing
-//! within a node, and one context watches one target.
+//! within a node, and one context watches one target. Control groups with a rate of their own have
+//! one more each.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ramslice_backend::{ColdNodes, ColdPair, DamonError, DamonFiles, KdamondPlan, SchemeStats};
+use ramslice_backend::{ColdNodes, ColdPair, DamonError, DamonFiles, SchemeStats};
 use ramslice_policy::{ColdPairView, ColdPlan, ColdSteering, ColdView};
 use ramslice_types::{Bytes, Ratio};
 use tracing::{debug, info, warn};
 
 use super::ColdRequest;
-use super::instructions::{
-    GroupLimits, group_limits, idle_basis, kdamond_plans, same_schemes, state_and_reason,
-};
+use super::group_limits::{GroupLimits, group_limits};
+use super::instructions::{MoveWay, PlannedKdamond, idle_basis, kdamond_plans, state_and_reason};
 use super::node_room::{NodeRooms, OfflineAges};
 use super::ownership::KdamondOwnership;
 use super::report::{ColdNodeStatus, ColdStatus, ColdWord};
@@ -27,6 +27,8 @@ const TICK: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)
 const RETRY: Duration = Duration::from_mins(1);
 /// The CPU time of kdamonds is measured over at least this long.
 const CPU_WINDOW: Duration = Duration::from_secs(10);
+/// Between two looks at how often what may rest is accessed.
+const UNACCESSED_EVERY: Duration = Duration::from_secs(30);
 /// DAMON keeps to no quota in the first second: until then, and two aggregations more, it counts.
 const QUOTA_BEGINS: Duration = Duration::from_secs(1);
 
@@ -40,6 +42,12 @@ pub(super) struct ColdTrouble {
 impl ColdTrouble {
     pub(super) fn unavailable(why: impl Into<String>) -> Self {
         Self { word: ColdWord::NotAvailable, why: why.into() }
+    }
+}
+
+impl std::fmt::Display for ColdTrouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.why)
     }
 }
 
@@ -64,16 +72,27 @@ impl From<DamonError> for ColdTrouble {
     }
 }
 
-/// Kdamonds that this daemon has set up: for each pair one to the cold node and one back.
+/// Kdamonds that this daemon has set up.
 #[derive(Debug)]
 struct RunningKdamonds {
     pids: Vec<Option<u32>>,
     pairs: Vec<(u32, u32)>,
-    plans: Vec<KdamondPlan>,
+    plans: Vec<PlannedKdamond>,
     stats: Vec<SchemeStats>,
     began: Instant,
     /// The beginning of the window, and CPU time until then.
     cpu_from: (Instant, Duration),
+}
+
+impl RunningKdamonds {
+    /// What has moved of a pair, there and back.
+    fn moved(&self, pair: usize) -> [SchemeStats; 2] {
+        [MoveWay::There, MoveWay::Back].map(|way| {
+            let of_way = self.plans.iter().zip(&self.stats);
+            let of_way = of_way.filter(|(planned, _)| (planned.pair, planned.way) == (pair, way));
+            of_way.fold(SchemeStats::default(), |sum, (_, stats)| added(sum, *stats))
+        })
+    }
 }
 
 /// Sets up DAMON, steers it and removes it.
@@ -90,6 +109,8 @@ pub(super) struct ColdMonitor {
     steering: ColdSteering,
     ages: OfflineAges,
     cpu_share: Option<Ratio>,
+    /// For how much of the time nothing accessed what may rest, and when that was last looked at.
+    unaccessed: Option<(Option<Ratio>, Instant)>,
     last_decision: Option<Instant>,
     /// What kdamonds have done that are gone, by pair and direction.
     sums: BTreeMap<(u32, u32), [SchemeStats; 2]>,
@@ -117,6 +138,7 @@ impl ColdMonitor {
             steering: ColdSteering::default(),
             ages: OfflineAges::default(),
             cpu_share: None,
+            unaccessed: None,
             last_decision: None,
             sums: BTreeMap::new(),
             last_logged: None,
@@ -206,11 +228,7 @@ impl ColdMonitor {
         } else {
             self.carry_out(&pairs, &plan, settings, &groups, now)?;
         }
-        let unaccessed = self.unaccessed(wanted).unwrap_or_else(|why| {
-            // Only a figure less: what moves goes on.
-            debug!("for how long nothing accessed what may rest is not known: {}", why.why);
-            None
-        });
+        let unaccessed = self.unaccessed(wanted, now);
         let (state, why) = state_and_reason(&plan, self.cpu_share, settings);
         let nodes = pairs.iter().zip(&views).zip(plan.rates.iter().zip(moved));
         Ok(ColdStatus {
@@ -277,23 +295,22 @@ impl ColdMonitor {
         pairs: &[ColdPair],
         rooms: &NodeRooms,
     ) -> Result<(Vec<ColdPairView>, Vec<[SchemeStats; 2]>), DamonError> {
-        let before = self.running.as_ref().map(|running| running.stats.clone());
+        let moved = |running: &Option<RunningKdamonds>| -> Vec<[SchemeStats; 2]> {
+            let of_pair = |pair| running.as_ref().map(|running| running.moved(pair));
+            (0..pairs.len()).map(|pair| of_pair(pair).unwrap_or_default()).collect()
+        };
+        let before = moved(&self.running);
         self.read_stats()?;
-        let now = self.running.as_ref().map(|running| &running.stats);
-        let views = pairs.iter().enumerate().map(|(index, pair)| {
-            let since = |way: usize| match (&before, now) {
-                (Some(before), Some(now)) => {
-                    now[2 * index + way].applied - before[2 * index + way].applied
-                }
-                _ => Bytes::ZERO,
-            };
-            ColdPairView {
-                cold_size: pair.cold.total,
-                room: rooms.of(&pair.cold),
-                room_back: rooms.of(&pair.hot),
-                went: since(0),
-                returned: since(1),
-            }
+        let now = moved(&self.running);
+        let since = before.iter().zip(&now);
+        let since =
+            since.map(|(before, now)| [0, 1].map(|way| now[way].applied - before[way].applied));
+        let views = pairs.iter().zip(since).map(|(pair, [went, returned])| ColdPairView {
+            cold_size: pair.cold.total,
+            room: rooms.of(&pair.cold),
+            room_back: rooms.of(&pair.hot),
+            went,
+            returned,
         });
         let views = views.collect();
         let moved = pairs.iter().map(|pair| self.moved(pair.hot.node, pair.cold.node)).collect();
@@ -303,25 +320,43 @@ impl ColdMonitor {
     fn read_stats(&mut self) -> Result<(), DamonError> {
         if let Some(running) = &mut self.running {
             for (index, stats) in running.stats.iter_mut().enumerate() {
-                *stats = self.damon.stats(index, running.plans[index].schemes.len())?;
+                *stats = self.damon.stats(index)?;
             }
         }
         Ok(())
     }
 
-    /// Of the time, how much at most nothing accessed slices that may rest; unknown if none may, or
-    /// nothing is watched.
-    fn unaccessed(&self, wanted: &ColdRequest) -> Result<Option<Ratio>, ColdTrouble> {
+    /// For how much of the time, at most, nothing accessed slices that may rest; unknown if none
+    /// may, or nothing is watched. It is looked at now and then: DAMON is busy meanwhile.
+    fn unaccessed(&mut self, wanted: &ColdRequest, now: Instant) -> Option<Ratio> {
+        if let Some((share, at)) = self.unaccessed
+            && now.duration_since(at) < UNACCESSED_EVERY
+        {
+            return share.filter(|_| self.running.is_some());
+        }
+        let share = self.sample_unaccessed(wanted).unwrap_or_else(|error| {
+            // Only a figure less: what moves goes on.
+            debug!("for how long nothing accessed what may rest is not known: {error}");
+            None
+        });
+        self.unaccessed = Some((share, now));
+        share
+    }
+
+    fn sample_unaccessed(
+        &self,
+        wanted: &ColdRequest,
+    ) -> Result<Option<Ratio>, Box<dyn std::error::Error>> {
         let Some(running) = &self.running else { return Ok(None) };
         let mut sum = UnaccessedSum::default();
-        for (index, (_, cold)) in running.pairs.iter().enumerate() {
-            let slices = resting_slices(wanted.backend.as_deref(), *cold)
-                .map_err(|error| ColdTrouble::unavailable(error.to_string()))?;
-            let Some(slices) = slices else { continue };
-            let back = 2 * index + 1;
-            let plan = &running.plans[back];
-            let regions = self.damon.sampled_regions(back, plan)?;
-            sum.add(&slices, &regions, plan.sampling.samples());
+        for (index, planned) in running.plans.iter().enumerate() {
+            let (_, cold) = running.pairs[planned.pair];
+            if !planned.plan.watched {
+                continue;
+            }
+            let Some(slices) = resting_slices(wanted.backend.as_deref(), cold)? else { continue };
+            let regions = self.damon.sampled_regions(index)?;
+            sum.add(&slices, &regions, planned.plan.sampling.samples());
         }
         Ok(sum.share())
     }
@@ -331,7 +366,7 @@ impl ColdMonitor {
         let before = self.sums.get(&(hot, cold)).copied().unwrap_or_default();
         let now = self.running.as_ref().and_then(|running| {
             let index = running.pairs.iter().position(|pair| *pair == (hot, cold))?;
-            Some([running.stats[2 * index], running.stats[2 * index + 1]])
+            Some(running.moved(index))
         });
         let now = now.unwrap_or_default();
         [added(before[0], now[0]), added(before[1], now[1])]
@@ -367,12 +402,15 @@ impl ColdMonitor {
         self.cpu_share = cpu_share.or(self.cpu_share);
         // Commands wait for an aggregation, and the quota is that of whole seconds.
         let commands = self.running.as_ref().map_or(Duration::from_secs(1), |running| {
-            let wait = |plan: &KdamondPlan| {
-                plan.sampling.aggregation + plan.sampling.sample + Duration::from_millis(400)
-            };
-            // Two more of what is watched
-            let times = |plan: &KdamondPlan| if plan.watched { 3 } else { 1 };
-            running.plans.iter().map(|plan| times(plan) * wait(plan)).sum()
+            let sampling = |planned: &PlannedKdamond| planned.plan.sampling;
+            let waits = running.plans.iter().map(sampling).map(|sampling| {
+                sampling.aggregation + sampling.sample + Duration::from_millis(400)
+            });
+            // Where something may rest, three more for each that is watched.
+            let watched = running.plans.iter().filter(|planned| planned.plan.watched).map(sampling);
+            let rests = matches!(self.unaccessed, Some((Some(_), _)));
+            waits.sum::<Duration>()
+                + watched.filter(|_| rests).map(|sampling| 3 * sampling.aggregation).sum()
         });
         let before = self.last_decision.replace(now).unwrap_or(now);
         let view = ColdView {
@@ -411,11 +449,8 @@ impl ColdMonitor {
             now.duration_since(running.began) >= QUOTA_BEGINS + 2 * plan.aggregation
         });
         let mut plans = kdamond_plans(pairs, plan, settings, groups, warm);
-        let changed = self.running.as_ref().is_some_and(|running| {
-            !running.plans.iter().zip(&plans).all(|(old, new)| same_schemes(old, new))
-        });
-        if changed {
-            info!("other control groups have a rate of their own: DAMON is set up again");
+        if self.running.as_ref().is_some_and(|running| running.plans.len() != plans.len()) {
+            info!("another number of control groups has a rate of its own: DAMON is set up again");
             self.remove();
             plans = kdamond_plans(pairs, plan, settings, groups, false);
         }
@@ -423,8 +458,8 @@ impl ColdMonitor {
             return self.start(plans, pairs, now);
         };
         for (index, (old, new)) in running.plans.iter_mut().zip(plans).enumerate() {
-            if *old != new {
-                self.damon.commit(index, &new)?;
+            if old.plan != new.plan {
+                self.damon.commit(index, &new.plan)?;
                 *old = new;
             }
         }
@@ -433,7 +468,7 @@ impl ColdMonitor {
 
     fn start(
         &mut self,
-        plans: Vec<KdamondPlan>,
+        plans: Vec<PlannedKdamond>,
         pairs: &[ColdPair],
         now: Instant,
     ) -> Result<(), ColdTrouble> {
@@ -447,7 +482,8 @@ impl ColdMonitor {
             return Err(DamonError::InUse { count: there.len() }.into());
         }
         self.ownership.write(None).map_err(unwritten)?;
-        if let Err(error) = self.damon.start(&plans) {
+        let kdamonds: Vec<_> = plans.iter().map(|planned| planned.plan.clone()).collect();
+        if let Err(error) = self.damon.start(&kdamonds) {
             self.ownership.forget();
             return Err(error.into());
         }
@@ -511,8 +547,8 @@ impl ColdMonitor {
         let Some(running) = self.running.take() else { return };
         for (index, pair) in running.pairs.iter().enumerate() {
             let sums = self.sums.entry(*pair).or_default();
-            for (way, sum) in sums.iter_mut().enumerate() {
-                *sum = added(*sum, running.stats[2 * index + way]);
+            for (sum, moved) in sums.iter_mut().zip(running.moved(index)) {
+                *sum = added(*sum, moved);
             }
         }
     }

@@ -59,12 +59,20 @@ impl TestHost {
             host.free(node, 512);
         }
         host.put(&format!("{ADMIN}/nr_kdamonds"), "0\n");
-        for (index, pid) in [(0, 100), (1, 101)] {
-            host.kdamond(index, pid);
+        for index in 0..4 {
+            let pid = 100 + index;
+            host.kdamond(index as usize, pid);
             host.cpu(pid, 0);
         }
-        host.put("sys/fs/cgroup/kept/below/cgroup.procs", "");
+        host.group("kept/below");
         host
+    }
+
+    /// A control group, with those above it.
+    fn group(&self, path: &str) {
+        for (at, _) in path.match_indices('/').chain([(path.len(), "")]) {
+            self.put(&format!("sys/fs/cgroup/{}/memory.current", &path[..at]), "0\n");
+        }
     }
 
     fn kdamond(&self, index: usize, pid: u32) {
@@ -86,15 +94,17 @@ impl TestHost {
             access_pattern/nr_accesses/min access_pattern/nr_accesses/max access_pattern/age/min \
             access_pattern/age/max quotas/bytes quotas/ms quotas/reset_interval_ms \
             quotas/weights/sz_permil quotas/weights/nr_accesses_permil quotas/weights/age_permil \
-            filters/nr_filters filters/0/type filters/0/matching filters/1/type \
-            filters/1/matching filters/1/memcg_path filters/2/type filters/2/matching \
-            filters/2/memcg_path filters/3/type filters/3/matching filters/3/memcg_path \
-            stats/sz_tried stats/sz_applied stats/qt_exceeds tried_regions/0/start \
-            tried_regions/0/end tried_regions/0/nr_accesses"
+            filters/nr_filters stats/sz_tried stats/sz_applied stats/qt_exceeds \
+            tried_regions/0/start tried_regions/0/end tried_regions/0/nr_accesses"
             .split_whitespace()
         {
-            for scheme in 0..3 {
+            for scheme in 0..2 {
                 self.put(&format!("{context}/schemes/{scheme}/{name}"), "0\n");
+            }
+        }
+        for filter in 0..8 {
+            for name in ["type", "matching", "memcg_path"] {
+                self.put(&format!("{context}/schemes/0/filters/{filter}/{name}"), "0\n");
             }
         }
     }
@@ -165,11 +175,12 @@ fn it_counts_until_quotas_hold_and_then_moves() {
         ("0/contexts/0/schemes/0/target_nid", "1"),
         ("0/contexts/0/targets/0/regions/0/end", "134217728"),
         ("0/contexts/0/schemes/0/filters/nr_filters", "3"),
-        ("0/contexts/0/schemes/0/filters/2/memcg_path", "/kept/below"),
+        ("0/contexts/0/schemes/0/filters/1/memcg_path", "/kept/below"),
         ("1/contexts/0/schemes/0/target_nid", "0"),
         ("1/contexts/0/targets/0/regions/0/start", "134217728"),
         ("1/contexts/0/schemes/0/access_pattern/nr_accesses/min", "5"),
-        ("1/contexts/0/schemes/0/filters/0/matching", "N"),
+        ("1/contexts/0/schemes/0/filters/2/type", "young"),
+        ("1/contexts/0/schemes/0/filters/2/matching", "N"),
     ] {
         assert_eq!(host.text(name), value, "{name}");
     }
@@ -308,57 +319,74 @@ fn a_page_stays_for_as_long_as_pays_by_the_profile() {
 }
 
 #[test]
-fn groups_with_a_rate_of_their_own_go_by_a_scheme_of_their_own() {
+fn groups_with_a_rate_of_their_own_have_a_kdamond_of_their_own() {
     let mut host = TestHost::new();
-    host.put("sys/fs/cgroup/slow/below/cgroup.procs", "");
-    let slow = BTreeMap::from([
-        ("/slow".to_owned(), Bytes(2 << 20)),
-        ("/absent".to_owned(), Bytes(1 << 20)),
-    ]);
+    host.group("slow/below");
     let settings = host.request.settings.as_mut().unwrap();
     settings.except = vec!["/kept/below".to_owned()];
-    settings.rate_by_group = slow;
+    settings.rate_by_group = BTreeMap::from([
+        ("/absent".to_owned(), Bytes(1 << 20)),
+        ("/slow".to_owned(), Bytes(2 << 20)),
+    ]);
     host.tick();
     host.tick();
-    let scheme = |host: &TestHost, number: u32, name: &str| {
-        host.text(&format!("0/contexts/0/schemes/{number}/{name}"))
+    assert_eq!(host.text("nr_kdamonds"), "4");
+    let scheme = |host: &TestHost, index: u32, name: &str| {
+        host.text(&format!("{index}/contexts/0/schemes/0/{name}"))
     };
-    assert_eq!(host.text("0/contexts/0/schemes/nr_schemes"), "3");
-    assert_eq!(scheme(&host, 0, "filters/nr_filters"), "4", "young, kept, slow and what is below");
-    for (number, group) in [(1, "/slow"), (2, "/slow/below")] {
-        assert_eq!(scheme(&host, number, "action"), "migrate_cold");
-        assert_eq!(scheme(&host, number, "quotas/bytes"), (1 << 20).to_string());
-        assert_eq!(scheme(&host, number, "filters/1/memcg_path"), group);
-        assert_eq!(scheme(&host, number, "filters/1/matching"), "N");
-    }
-    // On the way back there is no other limit, and one scheme for what is watched
-    assert_eq!(host.text("1/contexts/0/schemes/nr_schemes"), "2");
-    assert_eq!(host.text("1/contexts/0/schemes/0/filters/nr_filters"), "2");
+    let mib =
+        |host: &TestHost, index| scheme(host, index, "quotas/bytes").parse::<u64>().unwrap() >> 20;
+    assert_eq!([0, 1, 2, 3].map(|index| mib(&host, index)), [13, 1, 2, 16], "together the rate");
+    let left_out = |host: &TestHost, index: u32| -> Vec<String> {
+        let number: usize = scheme(host, index, "filters/nr_filters").parse().unwrap();
+        let path = |at| scheme(host, index, &format!("filters/{at}/memcg_path"));
+        (0..number - 1).map(path).collect()
+    };
+    assert_eq!(left_out(&host, 0), ["/kept/below", "/slow", "/slow/below"]);
+    assert_eq!(left_out(&host, 1), ["/", "/kept", "/kept/below", "/slow", "/slow/below"]);
+    assert_eq!(left_out(&host, 2), ["/", "/kept", "/kept/below"]);
+    assert_eq!(left_out(&host, 3), ["/kept/below"], "on the way back");
+    assert_eq!(
+        [0, 1, 2, 3].map(|index| host.action(index)),
+        ["migrate_cold", "migrate_cold", "migrate_cold", "migrate_hot"]
+    );
 
-    // Counts go with their schemes: another number of them begins at 0, and the sums stay
-    for scheme in 0..3 {
-        host.put(&format!("{ADMIN}/0/contexts/0/schemes/{scheme}/stats/sz_applied"), "4096\n");
+    // Sums are those of all kdamonds of a direction
+    for index in 0..4 {
+        host.put(&format!("{ADMIN}/{index}/contexts/0/schemes/0/stats/sz_applied"), "4096\n");
     }
-    assert_eq!(host.tick().nodes[0].moved_to_cold_bytes, Bytes(3 * 4096));
-    fs::remove_dir_all(host.root.path().join("sys/fs/cgroup/slow/below")).unwrap();
+    let node = host.tick().nodes.remove(0);
+    assert_eq!((node.moved_to_cold_bytes, node.moved_back_bytes), (Bytes(3 * 4096), Bytes(4096)));
+    // A group that comes or goes is told; nothing is set up again
+    host.group("slow/more");
     host.tick();
-    assert_eq!(host.text("0/contexts/0/schemes/nr_schemes"), "2");
-    assert_eq!(scheme(&host, 1, "quotas/bytes"), (2 << 20).to_string());
-    assert_eq!([host.action(0), host.action(1)], ["stat", "stat"], "until quotas hold again");
+    assert_eq!(left_out(&host, 0), ["/kept/below", "/slow", "/slow/below", "/slow/more"]);
+    assert_eq!([host.action(0), host.action(2)], ["migrate_cold", "migrate_cold"]);
+    // With fewer rates it is set up again, and the sums stay
+    host.request.settings.as_mut().unwrap().rate_by_group.remove("/absent");
+    let status = host.tick();
+    assert_eq!(host.text("nr_kdamonds"), "3", "{status:?}");
+    assert_eq!([host.action(0), host.action(2)], ["stat", "stat"], "until quotas hold again");
     assert_eq!(host.tick().nodes[0].moved_to_cold_bytes, Bytes(5 * 4096));
 }
 
 #[test]
-fn too_many_groups_with_a_rate_are_refused_in_words() {
+fn groups_have_their_part_of_what_there_is_room_for() {
     let mut host = TestHost::new();
-    for number in 0..40 {
-        host.put(&format!("sys/fs/cgroup/many/{number}/cgroup.procs"), "");
-    }
+    host.group("slow");
     let settings = host.request.settings.as_mut().unwrap();
-    settings.rate_by_group = BTreeMap::from([("/many".to_owned(), Bytes(1 << 20))]);
-    let status = host.tick();
-    assert_eq!(status.state, ColdWord::NotAvailable);
-    assert!(status.why.contains("rate_by_group names more than 32"), "{}", status.why);
+    settings.rate_by_group = BTreeMap::from([("/slow".to_owned(), Bytes(32 << 20))]);
+    host.tick();
+    let bytes = |host: &TestHost, index: u32| {
+        host.text(&format!("{index}/contexts/0/schemes/0/quotas/bytes")).parse::<u64>().unwrap()
+    };
+    assert_eq!([0, 1].map(|index| bytes(&host, index) >> 20), [4, 12], "three quarters at most");
+    // Little is free: the rate of all is less
+    host.free(1, 80);
+    let all = host.tick().nodes[0].to_cold_bytes_per_second.unwrap();
+    assert!(all < Bytes(16 << 20), "{all}");
+    assert_eq!(bytes(&host, 0) + bytes(&host, 1), all.0);
+    assert_eq!(bytes(&host, 1) >> 10, (all.0 * 3 / 4) >> 10);
 }
 
 #[test]
@@ -369,13 +397,16 @@ fn accesses_to_slices_that_may_rest_are_told() {
     let machine = machine(1, ["offline", "online", "offline", "online"]);
     host.request.backend = Some(Arc::new(machine));
     let folder = "1/contexts/0/schemes/1/tried_regions/0";
-    for (name, value) in [("start", 0), ("end", 20 << 20), ("nr_accesses", 5)] {
+    for (name, value) in [("start", 16 << 20), ("end", 20 << 20), ("nr_accesses", 5)] {
         host.put(&format!("{ADMIN}/{folder}/{name}"), &format!("{value}\n"));
     }
     let status = host.tick();
     // One was accessed in 5 of 20 samples, the other in none
     assert_eq!(status.unaccessed_ratio, Some(0.875), "{status:?}");
+    // It is looked at again half a minute later
     host.put(&format!("{ADMIN}/{folder}/start"), "?\n");
+    assert_eq!(host.tick().unaccessed_ratio, Some(0.875));
+    host.tick();
     let status = host.tick();
     assert_eq!((status.unaccessed_ratio, host.text("nr_kdamonds").as_str()), (None, "2"));
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use ramslice_backend::SampledRegion;
 use ramslice_types::{Backend, BackendError, Ratio, SliceState};
 
-/// Where the slices of a node lie that are on; `None` for a kernel or driver by which none rests.
+/// Where the slices of a node lie that may rest; `None` for a kernel or driver by which none does.
 ///
 /// # Errors
 /// What the backend cannot read.
@@ -21,7 +21,8 @@ pub(super) fn resting_slices(
     }
     let snapshot = backend.snapshot()?;
     let slices = snapshot.slices.iter().filter(|slice| {
-        u32::try_from(slice.node.0) == Ok(node) && slice.state == SliceState::Online
+        let of_node = u32::try_from(slice.node.0) == Ok(node);
+        of_node && slice.state == SliceState::Online && !slice.unreclaimable
     });
     Ok(Some(slices.map(|slice| info.extents(slice.id).ranges().collect()).collect()))
 }
@@ -35,8 +36,9 @@ pub(super) struct UnaccessedSum {
 
 impl UnaccessedSum {
     /// Adds slices. One is touched when any of its memory is: so a slice was without access in at
-    /// most as many samples as its busiest region. Where nothing was sampled, nothing is known, and
-    /// it counts as never accessed.
+    /// most as many samples as the busiest region that lies in it. A region that lies in others,
+    /// too, may have been sampled there. Where nothing was sampled, nothing is known, and it counts
+    /// as never accessed.
     pub(super) fn add(
         &mut self,
         slices: &[Vec<Range<u64>>],
@@ -44,11 +46,12 @@ impl UnaccessedSum {
         samples: u32,
     ) {
         for slice in slices {
-            let touches = |region: &&SampledRegion| {
-                slice.iter().any(|run| run.start < region.range.end && region.range.start < run.end)
+            let inside = |region: &&SampledRegion| {
+                let range = &region.range;
+                slice.iter().any(|run| run.start <= range.start && range.end <= run.end)
             };
             let busiest =
-                regions.iter().filter(touches).map(|region| region.accesses).max().unwrap_or(0);
+                regions.iter().filter(inside).map(|region| region.accesses).max().unwrap_or(0);
             let bytes: u64 = slice.iter().map(|run| run.end - run.start).sum();
             let share = 1.0 - f64::from(busiest.min(samples)) / f64::from(samples.max(1));
             self.bytes += bytes;
@@ -70,7 +73,7 @@ mod tests {
     fn a_slice_was_accessed_at_least_as_often_as_its_busiest_region() {
         let region = |range, accesses| SampledRegion { range, accesses };
         let regions =
-            [region(0..100, 20), region(100..150, 1), region(150..250, 5), region(250..400, 0)];
+            [region(0..100, 20), region(100..150, 1), region(150..250, 5), region(250..280, 2)];
         let share = |slices: &[&[(u64, u64)]]| {
             let runs =
                 |slice: &&[(u64, u64)]| slice.iter().map(|&(start, end)| start..end).collect();
@@ -80,9 +83,10 @@ mod tests {
             sum.share().map(|share| share.0)
         };
         assert_eq!(share(&[&[(0, 100)]]), Some(0.0));
-        assert_eq!(share(&[&[(100, 200)]]), Some(0.75));
+        assert_eq!(share(&[&[(100, 200)]]), Some(0.95), "half of the busier one lies beyond");
+        assert_eq!(share(&[&[(100, 250)]]), Some(0.75));
         // Runs of an interleaved slice, and one of which nothing is known
-        assert_eq!(share(&[&[(100, 140), (260, 300)]]), Some(0.95));
+        assert_eq!(share(&[&[(100, 160), (240, 300)]]), Some(0.9));
         assert_eq!(share(&[&[(400, 500)]]), Some(1.0));
         assert_eq!(share(&[&[(0, 100)], &[(300, 400)]]), Some(0.5));
         assert_eq!(share(&[]), None);

@@ -172,13 +172,15 @@ fn rest_text(rest: &RestStatement) -> String {
             format!("rest: {memory} in use may rest in state {state}, whose saving is unknown")
         }
         (Some(state), Some(joules)) => {
-            let most = rest.unaccessed_share.map_or_else(
-                || "all of the time".to_owned(),
-                |share| {
-                    let share = percent(Interval::exactly(share));
-                    format!("the {share} of the time in which DAMON's samples saw no access")
-                },
-            );
+            let [sampled, unaccessed] = [rest.sampled_share, rest.unaccessed_share]
+                .map(|share| percent(Interval::exactly(share)));
+            let most = if rest.sampled_share.0 > 0.0 {
+                format!(
+                    "{unaccessed} of the time, as DAMON's samples of {sampled} of it saw no access"
+                )
+            } else {
+                "all of the time".to_owned()
+            };
             format!(
                 "rest: {memory} in use may rest in state {state}, from none to {most}: {}, which \
                  is in no sum",
