@@ -136,13 +136,21 @@ def resize(args):
     blocks = {arm: some[0]["blocks"] for arm, some in found.items()}
     if len({tuple(numbers) for numbers in blocks.values()}) > 1:
         raise SystemExit(f"not the same memory has moved: {blocks}")
-    emptying = stats.mean([one["there"] for one in found["empty"]])[0]
-    beyond = [one["there"] + one["back"] - emptying for one in found["move"]]
+
+    def costs(arm, *ways, clock=0):
+        """Of each boot: what was executed, or by clock 1 what passed."""
+        return [sum(one[way][clock] for way in ways) for one in found[arm]]
+
+    emptying = stats.mean(costs("empty", "there"))[0]
+    beyond = [cost - emptying for cost in costs("move", "there", "back")]
     # There and back, a block goes offline and online twice
-    hotplug = [2 * (one["there"] + one["back"]) for one in found["hotplug"]]
+    hotplug = [2 * cost for cost in costs("hotplug", "there", "back")]
     return [compared("resize-instructions", "ratio of instructions", beyond, hotplug,
-                     beside={arm: [(one["there"], one["back"]) for one in some]
-                             for arm, some in found.items()}, blocks=blocks["move"])], images
+                     beside={arm: list(zip(costs(arm, "there"), costs(arm, "back")))
+                             for arm in found},
+                     passed={arm: list(zip(costs(arm, "there", clock=1),
+                                           costs(arm, "back", clock=1))) for arm in found},
+                     blocks=blocks["move"])], images
 
 
 def automatic(args):

@@ -177,8 +177,25 @@ def need(quick, seconds, swap):
             "rounds": rounds, "counters": counted(before)} | watch.end()
 
 
-def write_ticks(bench, path, text):
-    return good(bench("write", path, text), str(path))["ticks"]
+class Costs:
+    """What the program for measurements does, in ns of a clock that counts instructions."""
+
+    def __init__(self, bench):
+        self.bench = bench
+        # The clock of another process, as clock_getcpuclockid(3) makes it
+        self.clock = ~bench.process.pid << 3 | 2
+
+    def of(self, what, *words):
+        """[executed by the program, passed]: waits, as for all CPUs to have been idle or elsewhere,
+        end with a tick of the clock, so that what passes differs by up to 4 ms.
+        """
+        before = time.clock_gettime_ns(self.clock)
+        passed = good(self.bench(*words), what)["ticks"]
+        return [time.clock_gettime_ns(self.clock) - before, passed]
+
+    def of_all(self, rows):
+        """The sums, of [what, word...] each."""
+        return [sum(values) for values in zip(*(self.of(*row) for row in rows), strict=True)]
 
 
 def highest_blocks(mib):
@@ -191,33 +208,34 @@ def highest_blocks(mib):
 
 
 def resize(quick, what):
-    """Ticks of one of: `move`, the twin gets 1 GiB and gives it back; `empty`, slices of that
+    """Costs of one of: `move`, the twin gets 1 GiB and gives it back; `empty`, slices of that
     memory are switched off and woken; `hotplug`, its blocks go offline and come back as movable.
     """
     dev.write("/proc/sys/vm/drop_caches", 3)
     with Bench() as bench:
+        costs = Costs(bench)
         if what == "move":
             path = cold_memory.COLD / "node0/bytes"
-            there = write_ticks(bench, path, RESIZE_MIB * MIB)
+            there = costs.of(path, "write", path, RESIZE_MIB * MIB)
             if cold_memory.size_mib() != RESIZE_MIB:
                 raise ValueError(f"the twin has {cold_memory.size_mib()} MiB")
             numbers = sorted(int(path.name[6:])
                              for path in (cold_memory.NODE / "node1").glob("memory[0-9]*"))
-            return {"there": there, "back": write_ticks(bench, path, 0), "blocks": numbers}
+            return {"there": there, "back": costs.of(path, "write", path, 0), "blocks": numbers}
         blocks = highest_blocks(RESIZE_MIB)
         numbers = sorted(int(path.name[6:]) for path in blocks)
         if what == "empty":
             if not PATCHED:
                 raise ValueError("this kernel has no slices")
             # A slice is a block, and in a machine without holes they have the same numbers
-            there = sum(good(bench("offline", row), f"slice {row}")["ticks"] for row in numbers)
-            back = sum(good(bench("online", row), f"slice {row}")["ticks"] for row in numbers)
+            there, back = (costs.of_all([f"slice {row}", way, row] for row in numbers)
+                           for way in ("offline", "online"))
             return {"there": there, "back": back, "blocks": numbers}
         # The first time, they are not quite empty
         for _ in range(2):
-            there = sum(write_ticks(bench, path / "state", "offline") for path in blocks)
-            back = sum(write_ticks(bench, path / "state", "online_movable")
-                       for path in blocks[::-1])
+            there = costs.of_all([path, "write", path / "state", "offline"] for path in blocks)
+            back = costs.of_all([path, "write", path / "state", "online_movable"]
+                                for path in blocks[::-1])
         return {"there": there, "back": back, "blocks": numbers}
 
 
