@@ -525,7 +525,7 @@ fn rest_is_from_none_to_all_of_the_time_and_in_no_sum() {
     let tally = rest_for(100);
     let (accessed_low_byte_us, sampled_byte_us) =
         (tally.resting_high_byte_us / 4, tally.resting_high_byte_us / 2);
-    let tally = EnergyTally { accessed_low_byte_us, sampled_byte_us, ..tally };
+    let tally = EnergyTally { sampled_byte_us, accessed_low_byte_us, ..tally };
     let sampled = case.state(&tally).rest.unwrap();
     assert_eq!((sampled.sampled_share, sampled.unaccessed_share), (Ratio(0.5), Ratio(0.75)));
     near(Joules(sampled.gib_seconds.low().0), 100.0);
