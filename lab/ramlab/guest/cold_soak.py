@@ -10,7 +10,11 @@ anything was wrong, or if most changes of size were refused.
 import argparse
 import collections
 import errno
+import json
+import mmap
+import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -62,6 +66,45 @@ class ColdChaos(Chaos):
     def switch_mode(self, _, rng):
         dev.write(cold.COLD / "mode", rng.choice(("strict", "overflow")))
         self.count("changes of mode")
+
+
+class FaultWatch:
+    """A process that touches new pages, one after the other, and times each."""
+
+    PAGES, PAUSE_S = 1024, 0.001
+
+    def __init__(self):
+        self.read, write = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            os.close(self.read)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+            self._touch(write)
+            os._exit(0)
+        os.close(write)
+
+    def _touch(self, write):
+        memory = mmap.mmap(-1, self.PAGES * harness.PAGE)
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        faults = longest = 0
+        while not signal.sigtimedwait([signal.SIGTERM], self.PAUSE_S):
+            number = faults % self.PAGES
+            if not number:
+                memory.madvise(mmap.MADV_DONTNEED)
+            began = time.monotonic_ns()
+            memory[number * harness.PAGE] = 1
+            longest, faults = max(longest, time.monotonic_ns() - began), faults + 1
+        os.write(write, json.dumps({"faults": faults, "longest_fault_ms": longest / 1e6}).encode())
+
+    def end(self):
+        """How many there were, and how long the longest took, which includes what others had of the
+        processor.
+        """
+        os.kill(self.pid, signal.SIGTERM)
+        with os.fdopen(self.read, "rb") as found:
+            text = found.read()
+        os.waitpid(self.pid, 0)
+        return json.loads(text)
 
 
 def move_blocks(moves, rng, problems, limit):
@@ -116,10 +159,12 @@ def soak(moves, seed, seconds):
     try:
         for load in loads.values():
             load.wait_ready()
+        watched = FaultWatch()
         chaos.start()
         moved, changes, refused, longest = move_blocks(
             moves, rng, problems, time.monotonic() + seconds)
         chaos.stop()
+        faults = watched.end()
         problems += chaos.broken
         results = end_loads(loads.values(), problems)
     finally:
@@ -142,7 +187,7 @@ def soak(moves, seed, seconds):
                         "made: this proves nothing")
     subprocess.run(["modprobe", "-r", "ramslice_sim"], check=True)
     timer.cancel()
-    return problems, {
+    return problems, faults | {
         "problems": len(problems), "seed": seed, "moves": moved, "moved_mib": moved * BLOCK_MIB,
         "changes": changes, "refused": dict(refused), "longest_change_s": round(longest, 2),
         "seconds": round(time.monotonic() - began),
