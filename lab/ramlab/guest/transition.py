@@ -74,12 +74,13 @@ def reboot_hung():
         # A driver that hangs is waited for so long; the request is
         dev.write(dev.SYSFS / "driver_timeout_ms", 600_000)
         go_off(device)
-        number = harness.ids(device, dev.OFFLINE)[-1]
-        device.request("online", id=number)
+        # One to go off again, and one as room for what else is allocated
+        for number in harness.ids(device, dev.OFFLINE)[-2:]:
+            device.request("online", id=number)
         dev.write(harness.SIM / "hang_off", 1)
         if not os.fork():
-            device.request("offline", id=number)
-            check(False, "the request hangs")
+            done = device.request("offline", id=number)
+            check(False, f"the request hangs: {done.status} {done.why()}")
         check(harness.until(lambda: dev.read(harness.SIM / "hang_off") == "0"), "the driver hangs")
         os.sync()
         say("restarts")

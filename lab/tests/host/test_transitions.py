@@ -35,6 +35,7 @@ def test_a_reboot_does_not_wait_for_a_request_that_hangs(tmp_path):
         ran.console, r"hard: restarts", r"ramslice: a request hangs before restart",
         r"ramslice: [0-9]+ slices woken before restart", r"reboot: Restarting system")
     assert missing is None, ran.console[-2000:]
+    assert "slices stay off before restart" not in ran.console, ran.console[-2000:]
     # By the kernel's own clock: the driver would be waited for ten minutes
     began, ended = (float(re.search(rf"\[ *([0-9.]+)\].*{words}", ran.console)[1])
                     for words in ("hard: restarts", "a request hangs before restart"))

@@ -69,7 +69,7 @@ struct ramslice_power_state {
  *	  and every access is answered. If the last argument is false, that is
  *	  over; off() ends it, too, even if it fails. Not called while the slice
  *	  is off. May sleep. After an error it is over for all slices.
- * @cache_percent: up to this much of a node may be inactive page cache before
+ * @cache_percent: up to this much of a zone may be inactive page cache before
  *		   reading ahead recycles it, instead of waking memory; 0 where a
  *		   wake costs more than to read a file again
  * @check: optional: page frames of a woken slice are about to be given to the

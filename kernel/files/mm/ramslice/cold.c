@@ -236,8 +236,9 @@ bool __ramslice_cold_recycle(struct zone *twin, struct zone *wanted, gfp_t gfp,
 	if (ramslice_partner_of(zone_to_nid(twin)) < 0 ||
 	    ramslice_partner_of(zone_to_nid(wanted)) >= 0)
 		return false;
-	if (!gfpflags_allow_blocking(gfp) || gfp & __GFP_NORETRY ||
-	    current->flags & PF_MEMALLOC)
+	/* A large page that is merely welcome is not worth it; reading ahead is */
+	if (!gfpflags_allow_blocking(gfp) || current->flags & PF_MEMALLOC ||
+	    (order && gfp & __GFP_NORETRY))
 		return false;
 	rz = ramslice_zone_of(wanted);
 	if (!rz || time_before(jiffies, READ_ONCE(rz->recycle_at)))

@@ -38,9 +38,8 @@ static struct zone *ramslice_zone_to_wake(gfp_t gfp, unsigned long nr_pages)
 			nid = zone_to_nid(zone);
 		if (zone_to_nid(zone) != nid)
 			break;
-		if (zone_page_state(zone, NR_FREE_PAGES) >
-		    ramslice_awake_reserve(zone) + RAMSLICE_CHUNK_PAGES +
-		    nr_pages)
+		if (zone_watermark_ok(zone, 0, ramslice_awake_reserve(zone) +
+				      RAMSLICE_CHUNK_PAGES + nr_pages, 0, 0))
 			break;
 		if (ramslice_zone_wakeable_pages(zone))
 			return zone;
@@ -48,17 +47,18 @@ static struct zone *ramslice_zone_to_wake(gfp_t gfp, unsigned long nr_pages)
 	return NULL;
 }
 
-/* Is there more page cache on the node than the power driver would have stay? */
-static bool ramslice_has_much_cache(pg_data_t *pgdat, enum zone_type highest)
+/*
+ * Is there more page cache than the power driver would have stay? In this zone
+ * and those above it: room in others does not keep it from waking.
+ */
+static bool ramslice_has_much_cache(struct zone *lowest, enum zone_type highest)
 {
 	unsigned long nr = 0, managed = 0;
 	enum zone_type i;
 
-	for (i = 0; i <= highest; i++) {
-		struct zone *zone = pgdat->node_zones + i;
+	for (i = zone_idx(lowest); i <= highest; i++) {
+		struct zone *zone = lowest->zone_pgdat->node_zones + i;
 
-		if (!managed_zone(zone))
-			continue;
 		managed += zone_managed_pages(zone);
 		nr += zone_page_state(zone, NR_ZONE_INACTIVE_FILE);
 		/* Where there are but two generations, both count as active */
@@ -77,7 +77,8 @@ void __ramslice_readahead(struct address_space *mapping, pgoff_t index,
 	struct zone *zone;
 
 	/* A window that begins behind the end of its file has less than no pages */
-	if ((long)nr_pages <= 0 || !ramslice_may_wait(gfp))
+	if ((long)nr_pages <= 0 || !ramslice_wakeable_pages() ||
+	    !ramslice_may_wait(gfp))
 		return;
 	zone = ramslice_zone_to_wake(gfp, nr_pages);
 	if (!zone)
@@ -85,10 +86,10 @@ void __ramslice_readahead(struct address_space *mapping, pgoff_t index,
 	rz = ramslice_zone_of(zone);
 	if (!rz || time_before(jiffies, READ_ONCE(rz->recycle_at)) ||
 	    xa_is_value(xa_load(&mapping->i_pages, index)) ||
-	    !ramslice_has_much_cache(zone->zone_pgdat, highest))
+	    !ramslice_has_much_cache(zone, highest))
 		return;
 
-	/* Zones above it are full, and may have the stream's own cache */
+	/* Zones above it have little left, and perhaps the stream's own cache */
 	nr = ramslice_recycle_cache(zone->zone_pgdat, gfp, highest, wanted);
 	if (nr < wanted / 2)
 		WRITE_ONCE(rz->recycle_at, jiffies + HZ / 10);
