@@ -263,7 +263,7 @@ class StreamsOfTwoZones(Streams):
         self.assertLess(upper.managed_pages, lower.managed_pages)
         self.assertGreater(lower.nr_offline, 10)
 
-    def test_a_stream_makes_room_before_it_goes_to_the_twin(self):
+    def test_a_stream_makes_room_before_a_twin(self):
         """All of node 0 is awake, and in use but for little more than its reserve."""
         twin = next(zone for zone in self.device.zones() if zone.node == 1)
         self.assertGreater(self.device.request("offline_free", node=1).nr_done, 30)
