@@ -65,7 +65,8 @@ pub(super) fn state_and_reason(
 /// For each pair, the kdamond that moves what is idle, one more for each group with a rate of its
 /// own, and that for the way back. One that is not warm counts only.
 ///
-/// Groups have kdamonds, not schemes: what a scheme has looked at is young to all others.
+/// Groups have kdamonds, not schemes: a region that one scheme has looked at has the age 0 for all
+/// others, and so is not idle.
 pub(super) fn kdamond_plans(
     pairs: &[ColdPair],
     plan: &ColdPlan,
