@@ -119,7 +119,7 @@ fn walk(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::fs;
     use std::time::Duration;
 
@@ -128,7 +128,8 @@ mod tests {
 
     use super::*;
 
-    fn settings(except: &[&str], rates: &[(&str, u64)]) -> ColdSettings {
+    /// Settings by which idle memory moves but that of some groups, or at rates of their own.
+    pub(crate) fn settings(except: &[&str], rates: &[(&str, u64)]) -> ColdSettings {
         ColdSettings {
             automatic: true,
             limits: ColdLimits {

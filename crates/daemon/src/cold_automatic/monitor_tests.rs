@@ -6,15 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ramslice_policy::ColdLimits;
-use ramslice_types::{Bytes, Ratio};
+use ramslice_types::Bytes;
 
 use super::ColdRequest;
+use super::group_limits::tests::settings;
 use super::monitor::ColdMonitor;
 use super::node_room::tests::machine;
 use super::ownership::KdamondOwnership;
 use super::report::{ColdStatus, ColdWord};
-use crate::settings::ColdSettings;
 
 const ADMIN: &str = "sys/kernel/mm/damon/admin/kdamonds";
 const NODES: &str = "sys/devices/system/node";
@@ -31,17 +30,7 @@ impl TestHost {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let request = ColdRequest {
-            settings: Ok(ColdSettings {
-                automatic: true,
-                limits: ColdLimits {
-                    idle: Duration::from_mins(2),
-                    in_use: Ratio(0.25),
-                    rate: Bytes(16 << 20),
-                    cpu_share: Ratio(0.01),
-                },
-                except: vec!["/kept".to_owned(), "/absent".to_owned()],
-                rate_by_group: BTreeMap::new(),
-            }),
+            settings: Ok(settings(&["/kept", "/absent"], &[])),
             backend: None,
             break_even: Err("there is no profile".to_owned()),
             slice_break_even: None,
