@@ -257,11 +257,18 @@ class StreamsOfTwoZones(Streams):
 
     def compact(self):
         super().compact()
-        lower, upper = sorted((zone for zone in self.device.zones()
-                               if zone.node == 0 and zone.nr_slices),
-                              key=lambda zone: zone.index)[-2:]
+        _, upper = self.two_zones()
+        self.device.request("online_all", node=0, zone=upper.zone)
+        lower, upper = self.two_zones()
         self.assertLess(upper.managed_pages, lower.managed_pages)
+        self.assertEqual(upper.nr_offline, 0)
         self.assertGreater(lower.nr_offline, 10)
+        self.begin()
+
+    def two_zones(self):
+        """Those of node 0 that have slices, the upper one last."""
+        zones = [zone for zone in self.device.zones() if zone.node == 0 and zone.nr_slices]
+        return sorted(zones, key=lambda zone: zone.zone)[-2:]
 
     def test_a_stream_makes_room_before_a_twin(self):
         """All of node 0 is awake, and in use but for little more than its reserve."""
