@@ -7,14 +7,14 @@ After half an hour or more, eight minutes for kind cold, it keeps one in results
 Usage: ramlab soak [--minutes N] [--round N] [--only churn|stress|daemon|cold] [--mem SIZE]
                    [--seed N] [--kernel FLAVOUR]
 
-It runs rounds of some minutes, each in a guest of its own and of the next kind:
+It runs rounds of some minutes of load, each in a guest of its own and of the next kind:
 - churn: loads that know what every byte must be (lab/ramlab/guest/churn.py, on both LRU
   implementations), while slices go offline and come back at random
 - stress: the same with stress-ng's stressors (lab/ramlab/guest/stress.py)
 - daemon: the loads of churn while the daemon decides, killed and restarted at random
   (lab/ramlab/guest/daemon_soak.py; RAMSLICE_DAEMON names another daemon than the tree's)
 - cold, only if it is asked for: memory blocks go to the twin and back at random, under loads that
-  ask for cold memory and loads that do not (lab/ramlab/guest/cold_soak.py)
+  ask for cold memory and loads that do not, until 1000 have (lab/ramlab/guest/cold_soak.py)
 It ends at the first round that fails. A summary of all kinds is kept as results/soak.json, one of a
 single kind as results/soak-KIND.json.
 """
@@ -85,6 +85,11 @@ def problems(rounds):
                for r in rounds)
 
 
+def load_minutes(summaries, wanted):
+    """Minutes of load by the guest's summary: rounds of cold end early once all moves are made."""
+    return round(summaries[0]["seconds"] / 60, 1) if summaries else wanted
+
+
 def keep(args, began, kernel, rounds):
     """Writes the summary.
 
@@ -135,7 +140,7 @@ def main():
         summaries = []
         status = stream_vm(command, summaries.append)
         rounds.append({"kind": kind, "command": shlex.join(command), "status": status,
-                       "minutes": each,
+                       "minutes": load_minutes(summaries[-1:], each),
                        "elapsed_minutes": round((time.monotonic() - start) / 60, 1),
                        "summary": summaries[-1] if summaries else None})
         # What has been done is kept, whatever happens next

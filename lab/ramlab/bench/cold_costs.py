@@ -150,6 +150,7 @@ def resize(args):
                              for arm in found},
                      passed={arm: list(zip(costs(arm, "there", clock=1),
                                            costs(arm, "back", clock=1))) for arm in found},
+                     migrated=[one["migrated"] for one in found["hotplug"]],
                      blocks=blocks["move"])], images
 
 

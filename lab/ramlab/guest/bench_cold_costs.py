@@ -44,6 +44,9 @@ RESIZE_MIB = 1024
 KEYS, KTPS = 640 << 10, 3
 # Settings of the daemon's own
 IDLE, IN_USE, RATE, CPU_SHARE = "2min", 0.25, "16MiB", 0.01
+PERIOD_S = 30
+# Pages that may move of a block that goes offline and counts as empty, and how often to try
+STRAY_PAGES, TRIES = 1, 8
 
 
 def counters():
@@ -231,12 +234,17 @@ def resize(quick, what):
             there, back = (costs.of_all([f"slice {row}", way, row] for row in numbers)
                            for way in ("offline", "online"))
             return {"there": there, "back": back, "blocks": numbers}
-        # The first time, they are not quite empty
-        for _ in range(2):
+        # The first time, pages of the system are in them, and the second time those for which a
+        # zone of movable pages, which there was not before, is the first choice.
+        for _ in range(TRIES):
+            before = counters()
             there = costs.of_all([path, "write", path / "state", "offline"] for path in blocks)
+            migrated = counted(before)["pgmigrate_success"]
             back = costs.of_all([path, "write", path / "state", "online_movable"]
                                 for path in blocks[::-1])
-        return {"there": there, "back": back, "blocks": numbers}
+            if migrated <= STRAY_PAGES * len(blocks):
+                return {"there": there, "back": back, "blocks": numbers, "migrated": migrated}
+        raise ValueError(f"{TRIES} times, blocks were not empty: {migrated} pages have moved")
 
 
 def cpu_seconds(names):
@@ -256,7 +264,7 @@ def automatic(quick, warm_s, window_s, seed):
     """The daemon moves what is idle while keys are read; where accesses of the window went."""
     names = {"ramsliced", "kdamond"}
     with tempfile.TemporaryDirectory() as folder:
-        daemon = ColdDaemon(folder, mode="on", policy="never")
+        daemon = ColdDaemon(folder, mode="on", policy="never", period=PERIOD_S)
         daemon.configure_cold(idle=IDLE, in_use=IN_USE, rate=RATE, cpu_share=CPU_SHARE)
         daemon.start()
         try:

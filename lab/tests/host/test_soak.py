@@ -46,6 +46,10 @@ class Kept(unittest.TestCase):
         self.assertEqual(self.files(8, 4, 4, only="cold"), ["out", "soak-cold.json"])
         self.assertEqual(self.files(7, 7, only="cold"), ["out"])
 
+    def test_minutes_are_those_of_load_not_those_asked_for(self):
+        self.assertEqual(soak.load_minutes([{"seconds": 90}], wanted=13), 1.5)
+        self.assertEqual(soak.load_minutes([], wanted=13), 13)
+
 
 if __name__ == "__main__":
     unittest.main()
