@@ -43,6 +43,9 @@ pub use report::{ColdNodeStatus, ColdStatus, ColdWord};
 
 /// A tick that takes longer hangs.
 const LATE: Duration = Duration::from_mins(2);
+/// How long the thread may take to end, with a twin and four groups: five kdamonds are each read,
+/// told and read once more, four seconds each time; one gives samples, and all end.
+pub(crate) const LONGEST_END: Duration = Duration::from_secs(75);
 
 /// What is wanted of the thread.
 #[derive(Clone)]
@@ -148,6 +151,12 @@ impl ColdThread {
         }
     }
 
+    /// Makes the thread end; dropping this waits for it.
+    pub fn begin_end(&self) {
+        lock(&self.shared.request).end = true;
+        self.shared.changed.notify_all();
+    }
+
     /// How things are.
     pub fn status(&self) -> ColdStatus {
         let (mut status, told) = lock(&self.shared.status).clone();
@@ -159,8 +168,7 @@ impl ColdThread {
 
 impl Drop for ColdThread {
     fn drop(&mut self) {
-        lock(&self.shared.request).end = true;
-        self.shared.changed.notify_all();
+        self.begin_end();
         if let Some(thread) = self.thread.take() {
             // A panic in the thread has been reported there.
             let _ = thread.join();

@@ -332,6 +332,10 @@ impl MainLoop<'_> {
 
     pub(super) fn stop(&mut self) {
         systemd::stopping();
+        // While slices wake.
+        if let Some(cold) = &self.cold {
+            cold.begin_end();
+        }
         let on = self.engine.settings().mode == DaemonMode::On;
         if (on || self.earlier_wake_pending) && self.open().is_err() {
             debug!("the machine cannot be opened again: the backend that is open is used");
@@ -343,7 +347,6 @@ impl MainLoop<'_> {
             self.wake_all(until.saturating_duration_since(Instant::now()));
         }
         self.guard = None;
-        // Removes its kdamonds.
         self.cold = None;
         let is_left = if wakes { self.wake_pending } else { self.earlier_wake_pending || on };
         self.save(is_left || self.replaced.is_some() || !self.earlier_backends.is_empty());
