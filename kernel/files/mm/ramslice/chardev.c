@@ -158,19 +158,32 @@ static long ramslice_ioc_zone(void __user *arg)
 /* So often it begins again because one changed, before it holds the lock longer. */
 #define MAX_RESTARTS	16
 
+/* The zone of the last row, whose number takes a division. */
+struct ramslice_row_zone {
+	const struct ramslice_zone *rz;
+	s16 node;
+	u16 zone;
+};
+
 /* A slice's row, but what it holds. Under ramslice_lock. */
-static void ramslice_fill_state(struct ramslice_slice_info *row, u32 id)
+static void ramslice_fill_state(struct ramslice_slice_info *row, u32 id,
+				struct ramslice_row_zone *of)
 {
 	const struct ramslice_slice *s = &ramslice_slices[id];
 
-	*row = (struct ramslice_slice_info) {
-		.id = id,
-		.state = s->state,
-		.reason = s->reason,
-		.node = zone_to_nid(s->rz->zone),
-		.zone = zone_idx(s->rz->zone),
-		.nr_pages = s->nr_pages,
-	};
+	if (of->rz != s->rz) {
+		of->rz = s->rz;
+		of->node = zone_to_nid(s->rz->zone);
+		of->zone = zone_idx(s->rz->zone);
+	}
+	row->id = id;
+	row->state = s->state;
+	row->reason = s->reason;
+	row->flags = 0;
+	row->node = of->node;
+	row->zone = of->zone;
+	row->nr_pages = s->nr_pages;
+	row->retry_ms = 0;
 	if (s->unreclaimable)
 		row->flags |= RAMSLICE_SLICE_UNRECLAIMABLE;
 	if (s->held)
@@ -187,6 +200,7 @@ static void ramslice_fill_state(struct ramslice_slice_info *row, u32 id)
  */
 static u32 ramslice_fill_states(struct ramslice_slice_info *rows, u64 *seq)
 {
+	struct ramslice_row_zone of = {};
 	unsigned int restarts = 0;
 	u32 id = 0, nr = 0, end;
 
@@ -203,7 +217,7 @@ static u32 ramslice_fill_states(struct ramslice_slice_info *rows, u64 *seq)
 			end = min(end, id + ROWS_AT_ONCE);
 		for (; id < end; id++) {
 			if (ramslice_slices[id].rz)
-				ramslice_fill_state(&rows[nr++], id);
+				ramslice_fill_state(&rows[nr++], id, &of);
 		}
 		spin_unlock_irq(&ramslice_lock);
 		cond_resched();
@@ -211,15 +225,19 @@ static u32 ramslice_fill_states(struct ramslice_slice_info *rows, u64 *seq)
 	return nr;
 }
 
-/* Those that are off hold nothing. */
+/*
+ * Those that are off hold nothing. The price is of what pages may be at most, the
+ * counters are what was read.
+ */
 static void ramslice_fill_counters(struct ramslice_slice_info *row,
 				   const struct ramslice_prices *prices)
 {
 	bool poisoned = row->flags & (RAMSLICE_SLICE_UNRECLAIMABLE |
 				      RAMSLICE_SLICE_BACKOFF);
 	const struct ramslice_slice *s = &ramslice_slices[row->id];
-	u32 settled[RAMSLICE_NR_COUNTERS];
+	u32 anon;
 
+	BUILD_BUG_ON(ARRAY_SIZE(row->counters) != ARRAY_SIZE(s->count));
 	if (ramslice_slice_stale(row->id)) {
 		ramslice_glance_slice(row->id);
 		row->flags |= RAMSLICE_SLICE_STALE;
@@ -228,14 +246,15 @@ static void ramslice_fill_counters(struct ramslice_slice_info *row,
 		      jiffies_to_msecs(jiffies - READ_ONCE(s->read_at)) :
 		      U32_MAX;
 	ramslice_count_slice(row->id, row->counters);
-	memcpy(settled, row->counters, sizeof(settled));
+	anon = row->counters[RAMSLICE_LRU_ANON];
 	if (row->state == RAMSLICE_ONLINE &&
-	    ramslice_count_stragglers(row->id, settled)) {
+	    ramslice_count_stragglers(row->id, row->counters)) {
 		row->flags |= RAMSLICE_SLICE_UNMOVABLE;
 		poisoned = true;
 	}
-	row->price = ramslice_price_counters(prices, row->nr_pages, settled,
-					     poisoned);
+	row->price = ramslice_price_counters(prices, row->nr_pages,
+					     row->counters, poisoned);
+	row->counters[RAMSLICE_LRU_ANON] = anon;
 }
 
 /**
@@ -253,7 +272,8 @@ u32 ramslice_fill_rows(struct ramslice_slice_info *rows, u64 *seq)
 
 	for (i = 0; i < nr; i++) {
 		ramslice_fill_counters(&rows[i], &prices);
-		cond_resched();
+		if (i % ROWS_AT_ONCE == 0)
+			cond_resched();
 	}
 	return nr;
 }

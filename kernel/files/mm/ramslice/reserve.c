@@ -14,6 +14,9 @@
 #include "internal.h"
 #include "request.h"
 
+/* So many slices are priced before it is asked whether there is time left. */
+#define NR_UNASKED	64
+
 static int ramslice_by_price(const void *a, const void *b)
 {
 	const struct ramslice_candidate *x = a, *y = b;
@@ -81,7 +84,8 @@ bool ramslice_count_stragglers(u32 id, u32 counters[RAMSLICE_NR_COUNTERS])
 
 	if (READ_ONCE(s->unreclaimable))
 		return ramslice_has_unmovable(s->nr_pages, counters);
-	if (ramslice_blocker_of(id) != RAMSLICE_REASON_NONE)
+	if (READ_ONCE(s->nr_blocking) &&
+	    ramslice_blocker_of(id) != RAMSLICE_REASON_NONE)
 		return true;
 	if (ramslice_has_unmovable(s->nr_pages, counters))
 		counters[RAMSLICE_LRU_ANON] = s->nr_pages -
@@ -121,8 +125,9 @@ int ramslice_reserve_build(struct ramslice_reserve *r, struct ramslice_zone *rz,
 		u32 counters[RAMSLICE_NR_COUNTERS];
 		bool poisoned, stays;
 
-		/* Pages that blocked are looked at again */
-		if (ramslice_why_end(params) != RAMSLICE_REASON_NONE) {
+		/* Pages that blocked are looked at again: only that takes long */
+		if ((r->nr % NR_UNASKED == 0 || READ_ONCE(s->nr_blocking)) &&
+		    ramslice_why_end(params) != RAMSLICE_REASON_NONE) {
 			ramslice_reserve_free(r);
 			return -EAGAIN;
 		}
@@ -142,7 +147,8 @@ int ramslice_reserve_build(struct ramslice_reserve *r, struct ramslice_zone *rz,
 			.nr_cache = ramslice_nr_drop(counters),
 			.stuck = poisoned || stays,
 		};
-		cond_resched();
+		if (r->nr % NR_UNASKED == 0)
+			cond_resched();
 	}
 	ramslice_reserve_sort(r->c, r->nr);
 	r->next = r->nr;

@@ -33,6 +33,7 @@
 #include <linux/page-flags.h>
 #include <linux/sched/clock.h>
 #include <linux/slab.h>
+#include <linux/unaligned.h>
 #include "../internal.h"
 #include "internal.h"
 #include "place.h"
@@ -223,28 +224,50 @@ void ramslice_count_slice(u32 id, u32 counters[RAMSLICE_NR_COUNTERS])
 			 sizeof(ramslice_slices[id].count)));
 }
 
+/* Are so many pageblocks of a zone? The rest of a slice may be another zone's. */
+static bool ramslice_blocks_have(const struct ramslice_blocks *b,
+				 unsigned long first, unsigned int nr)
+{
+	return first >= b->first && first - b->first + nr <= b->nr;
+}
+
+/* Was one of them touched? */
+static bool ramslice_any_touched(const struct ramslice_blocks *b,
+				 unsigned long first, unsigned int nr)
+{
+	const u8 *touched = &b->bytes[first - b->first];
+
+	for (; nr >= sizeof(u64); nr -= sizeof(u64), touched += sizeof(u64)) {
+		/* Each byte is written at once, and none is waited for */
+		if (data_race(get_unaligned((const u64 *)touched)))
+			return true;
+	}
+	for (; nr; nr--) {
+		if (READ_ONCE(*touched++))
+			return true;
+	}
+	return false;
+}
+
 /* Was any of it touched since it was read? Looks at no page. */
 bool ramslice_slice_stale(u32 id)
 {
+	unsigned int n, nr, nr_blocks = ramslice_geom_nr_blocks(&ramslice_geom, id);
 	const struct ramslice_slice *s = &ramslice_slices[id];
 	const struct ramslice_blocks *b = s->rz->zone->ramslice_blocks;
-	unsigned long pfn;
-	unsigned int n, nr;
+	unsigned long pfn = ramslice_geom_block(&ramslice_geom, id, 0);
 
-	for (n = 0; (nr = ramslice_geom_run(&ramslice_geom, id, n, &pfn));
-	     n += nr) {
-		unsigned long first = pfn >> pageblock_order;
-		const u8 *touched = ramslice_touched_byte(b, first);
-
-		/* The rest may be another zone's */
-		if (!touched || !ramslice_touched_byte(b, first + nr - 1)) {
+	if (ramslice_geom_ways(&ramslice_geom) == 1 &&
+	    ramslice_blocks_have(b, pfn >> pageblock_order, nr_blocks))
+		return ramslice_any_touched(b, pfn >> pageblock_order, nr_blocks);
+	for (n = 0; n < nr_blocks; n += nr) {
+		nr = ramslice_geom_run(&ramslice_geom, id, n, &pfn);
+		if (!ramslice_blocks_have(b, pfn >> pageblock_order, nr)) {
 			if (READ_ONCE(s->unreclaimable))
 				return true;
-			continue;
-		}
-		/* Each byte is written at once, and none is waited for */
-		if (data_race(memchr_inv(touched, 0, nr)))
+		} else if (ramslice_any_touched(b, pfn >> pageblock_order, nr)) {
 			return true;
+		}
 	}
 	return false;
 }

@@ -2,8 +2,8 @@
 /*
  * A snapshot and the order by price of slices of 64 MiB, half a terabyte and six
  * of them: memory that is not there. The slices lie above all real memory and have
- * been read, so that no page is ever looked at. What it takes is printed, not
- * judged; where QEMU counts instructions, that is instructions.
+ * been read, and not touched since, so that no page is ever looked at. What it takes
+ * is printed, not judged; where QEMU counts instructions, that is instructions.
  */
 
 #include <kunit/test.h>
@@ -27,6 +27,9 @@ static const u32 ramslice_table_sizes[] = { 8192, 98304 };
 struct table {
 	u32 nr_slices;
 	struct ramslice_slice *slices;
+	/* of a node of its own */
+	struct pglist_data *node;
+	struct ramslice_blocks blocks;
 	struct ramslice_zone rz;
 	struct ramslice_slice_info *rows;
 	/* what stands in its place */
@@ -79,6 +82,25 @@ static void ramslice_free_table(void *data)
 
 	vfree(t->slices);
 	vfree(t->rows);
+	vfree(t->node);
+	vfree(t->blocks.bytes);
+}
+
+static void ramslice_make_zone(struct kunit *test, struct table *t, u32 first,
+			       u32 nr_slices)
+{
+	struct zone *zone;
+
+	t->node = vzalloc(sizeof(*t->node));
+	t->blocks.bytes = vzalloc(array_size(nr_slices, SLICE_BLOCKS));
+	KUNIT_ASSERT_TRUE(test, t->node && t->blocks.bytes);
+	t->blocks.first = (unsigned long)first * SLICE_BLOCKS;
+	t->blocks.nr = (unsigned long)nr_slices * SLICE_BLOCKS;
+
+	zone = &t->node->node_zones[ZONE_MOVABLE];
+	zone->zone_pgdat = t->node;
+	zone->ramslice_blocks = &t->blocks;
+	t->rz.zone = zone;
 }
 
 static struct table *ramslice_make_table(struct kunit *test, u32 nr_slices)
@@ -96,7 +118,7 @@ static struct table *ramslice_make_table(struct kunit *test, u32 nr_slices)
 	t->rows = vzalloc(array_size(nr_slices, sizeof(*t->rows)));
 	KUNIT_ASSERT_TRUE(test, t->slices && t->rows);
 
-	t->rz.zone = page_zone(virt_to_page(t));
+	ramslice_make_zone(test, t, first, nr_slices);
 	mutex_init(&t->rz.scan_mutex);
 	t->rz.first_id = first;
 	t->rz.end_id = first + nr_slices;
@@ -124,6 +146,7 @@ static void ramslice_check(struct kunit *test, struct table *t,
 		wrong += row->counters[RAMSLICE_FREE] !=
 			 t->slices[row->id].count[RAMSLICE_FREE];
 		wrong += row->flags & RAMSLICE_SLICE_STALE;
+		wrong += row->zone != ZONE_MOVABLE;
 		wrong += r->c[i].nr_free !=
 			 t->slices[r->c[i].id].count[RAMSLICE_FREE];
 		wrong += i && r->c[i - 1].price > r->c[i].price;
