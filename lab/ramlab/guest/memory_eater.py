@@ -21,7 +21,8 @@ def eat(mib):
     Path("/proc/self/oom_score_adj").write_text("1000")
     memory = mmap.mmap(-1, mib << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
     memory.madvise(mmap.MADV_HUGEPAGE)
-    memory[::mmap.PAGESIZE] = bytes(len(memory) // mmap.PAGESIZE)
+    # No zeroes: when memory is short, pages of them are taken back out of huge pages
+    memory[::mmap.PAGESIZE] = b"\1" * (len(memory) // mmap.PAGESIZE)
 
 
 if __name__ == "__main__":
