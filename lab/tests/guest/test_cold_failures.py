@@ -26,11 +26,13 @@ class Poisoned(ColdTest):
 
     def test_a_block_with_a_memory_error_stays_where_it_is(self):
         cold.resize(512)
-        with ColdMemory(16) as memory:
+        with ColdMemory(400) as memory:
             self.assert_cold(memory)
-            pfn = memory.pfns()[7]
-            memory.map.madvise(MADV_SOFT_OFFLINE, 7 * PAGE, PAGE)
-            self.addCleanup(dev.write, "/sys/kernel/debug/hwpoison/unpoison-pfn", pfn)
+            # Of the block that is tried first, the others can go: this is the error to name
+            pfns = memory.pfns()
+            page = pfns.index(min(pfns))
+            memory.map.madvise(MADV_SOFT_OFFLINE, page * PAGE, PAGE)
+            self.addCleanup(dev.write, "/sys/kernel/debug/hwpoison/unpoison-pfn", pfns[page])
             self.assertIsNone(memory.wrong_at())
         with self.assertRaises(OSError) as caught:
             cold.resize(0)

@@ -385,17 +385,18 @@ static int ramslice_cold_grow(struct ramslice_resize *r, u64 bytes)
 {
 	unsigned long pages = r->unit_pages;
 	unsigned long pfn = roundup(pgdat_end_pfn(NODE_DATA(r->nid)), pages);
-	int err = 0;
+	int err, missed = -ENOSPC;
 
 	while (ramslice_cold_bytes(r->nid) < bytes) {
 		if (pfn < NODE_DATA(r->nid)->node_start_pfn + pages)
-			return err ?: -ENOSPC;
+			return missed;
 		pfn -= pages;
 		if (!ramslice_unit_fits(r, pfn))
 			continue;
 		err = ramslice_lend_unit(r, pfn);
 		if (ramslice_resize_is_over(r, err))
 			return err;
+		missed = err ?: missed;
 	}
 	return 0;
 }
@@ -406,7 +407,7 @@ static int ramslice_cold_shrink(struct ramslice_resize *r, u64 bytes)
 	unsigned long blocks = r->unit_pages / ramslice_block_pages();
 	unsigned long nr, first, end = 0;
 	void *entry;
-	int err = 0;
+	int err, missed = -EBUSY;
 
 	xa_for_each(&ramslice_cold_blocks, nr, entry) {
 		if (ramslice_cold_bytes(r->nid) <= bytes)
@@ -419,10 +420,9 @@ static int ramslice_cold_shrink(struct ramslice_resize *r, u64 bytes)
 		err = ramslice_move_unit(r, first);
 		if (ramslice_resize_is_over(r, err))
 			return err;
+		missed = err ?: missed;
 	}
-	if (ramslice_cold_bytes(r->nid) > bytes)
-		return err ?: -EBUSY;
-	return 0;
+	return ramslice_cold_bytes(r->nid) > bytes ? missed : 0;
 }
 
 /* How often a block is tried that cannot go back at the moment. */
