@@ -8,14 +8,18 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.harness import MIB, Child, ConcurrentAction, interrupt
+from ramlab.guest.cold_memory import spliced
+from ramlab.guest.harness import MIB, PAGE, Child, ConcurrentAction, interrupt
+from ramlab.guest.pinned_memory import PatternedMemory
 from ramlab.pytest_vm import vm
 
 pytestmark = vm(mem="2G", append="ramslice=32M")
 SECONDS = 10
+MEMORY = Path("/sys/devices/system/memory")
 
 
 class Interrupted(harness.RamsliceTest):
@@ -216,3 +220,76 @@ class InterruptedWaking(harness.RamsliceTest):
     def delayed(self):
         """From now on a slice takes long enough to wake for others to step in before the last."""
         dev.write(self.delay, 200_000)
+
+
+@vm(mem="2G", append="ramslice=32M movablecore=512M")
+class GivingWay(harness.RamsliceTest):
+    """Memory hotplug holds its lock while it waits: what empties slices gives up for it."""
+
+    def setUp(self):
+        super().setUp()
+        self.block_bytes = int(dev.read(MEMORY / "block_size_bytes"), 16)
+        self.addCleanup(self.check_end)
+
+    def check_end(self):
+        self.device.request("online_all")
+        self.assert_sane()
+
+    def blocks_of(self, memory):
+        """For each page the number of its memory block; none for a page that is on its way."""
+        return [pfn * PAGE // self.block_bytes for pfn in memory.pfns() if pfn is not None]
+
+    @contextlib.contextmanager
+    def meanwhile(self, work):
+        """Does something in a thread; yields a list, in which its result or error is at the end."""
+        found = []
+
+        def run():
+            try:
+                found.append(work())
+            except OSError as error:
+                found.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield found
+        finally:
+            thread.join()
+
+    def test_a_request_ends_when_memory_has_gone(self):
+        """It began while a block waited for its last page, after hotplug had asked for the first
+        time. Otherwise it would go on to its deadline, or until all slices are off.
+        """
+        held = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            # The last block has a hole, where firmware's tables are: it never goes offline
+            last = max(int(path.name[6:]) for path in MEMORY.glob("memory[0-9]*"))
+            for _ in range(10):
+                memory = stack.enter_context(PatternedMemory(32))
+                block = self.blocks_of(memory)[0]
+                if block < last and self.blocks_of(memory).count(block) > 1000:
+                    break
+            # Pages that are in a pipe stay, and the block waits for them
+            held.enter_context(spliced(memory))
+            state = MEMORY / f"memory{block}/state"
+            self.assertEqual(dev.read(state.parent / "valid_zones").split()[0], "Movable")
+            parameters = self.enterContext(harness.simulator())
+            dev.write(parameters / "off_delay_us", 200_000)
+            with self.meanwhile(lambda: dev.write(state, "offline")) as gone, held:
+                harness.until(lambda: gone or self.blocks_of(memory).count(block) <= 4)
+                self.assertEqual(gone, [])
+                with (
+                    dev.Device(os.O_RDONLY) as reader,
+                    self.meanwhile(lambda: self.device.request("compact")) as done,
+                ):
+                    harness.until(lambda: done or harness.ids(reader, dev.OFFLINE))
+                    self.assertEqual((gone, done), ([], []))
+                    held.close()
+            self.assertEqual(gone, [None])
+            self.assertEqual(dev.read(state), "offline")
+            dev.write(state, "online_movable")
+            self.assertEqual((done[0].status, done[0].why()), (errno.EAGAIN, "pressure"))
+            self.device.request("online_all")
+            harness.check_violations(0)
+            self.assertIsNone(memory.wrong_at())
