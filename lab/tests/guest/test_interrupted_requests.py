@@ -13,8 +13,9 @@ from pathlib import Path
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.cold_memory import spliced
-from ramlab.guest.harness import MIB, PAGE, Child, ConcurrentAction, interrupt
-from ramlab.guest.pinned_memory import PatternedMemory
+from ramlab.guest.dma_heap import Buffer, books
+from ramlab.guest.harness import MIB, PAGE, Child, ConcurrentAction, Memory, interrupt
+from ramlab.guest.pinned_memory import PatternedMemory, setting
 from ramlab.pytest_vm import vm
 
 pytestmark = vm(mem="2G", append="ramslice=32M")
@@ -293,3 +294,26 @@ class GivingWay(harness.RamsliceTest):
             self.device.request("online_all")
             harness.check_violations(0)
             self.assertIsNone(memory.wrong_at())
+
+    def test_a_buffer_that_is_made_gives_way_to_memory_that_comes(self):
+        """Many pages, few at a time, with pauses: emptying its slices takes seconds."""
+        state = next(path / "state" for path in sorted(MEMORY.glob("memory[0-9]*"))
+                     if dev.read(path / "valid_zones").split()[0] == "Movable")
+        dev.write(state, "offline")
+        self.addCleanup(self.bring, state)
+        for name, value in (("migrate_batch", 16), ("pause_us", 2000)):
+            self.enterContext(setting(dev.debugfs() / name, value))
+        with Memory(1500) as memory:
+            memory.touch().punch()
+            with self.meanwhile(lambda: Buffer(512 * MIB).close()) as made:
+                self.assertTrue(harness.until(
+                    lambda: made or harness.ids(self.device, dev.EMPTYING)))
+                dev.write(state, "online_movable")
+            self.assertEqual([getattr(result, "errno", result) for result in made], [errno.ENOMEM])
+            self.assertEqual(books()["last_refusal"], "pressure")
+            harness.check_contents(memory)
+
+    @staticmethod
+    def bring(state):
+        if dev.read(state) == "offline":
+            dev.write(state, "online_movable")
