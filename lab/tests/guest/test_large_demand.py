@@ -10,7 +10,7 @@ from pathlib import Path
 from ramlab.guest import harness, pinned_memory
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.demand import DemandTest, prepare
-from ramlab.guest.harness import MIB, PAGE, Memory
+from ramlab.guest.harness import MIB, PAGE, Child, Memory
 from ramlab.pytest_vm import vm
 
 HUGE = 2 * MIB
@@ -105,3 +105,41 @@ class ScatteredAndStrict(Scattered):
 
 class ScatteredStrictAndSleeping(ScatteredAndStrict):
     sleeping = 1
+
+
+class WhileEmptying(DemandTest):
+    """No pageblock is free: all memory is in use, or free in small pieces."""
+
+    compact_first = False
+    # Huge pages that are touched while a slice is being emptied
+    NR = 20
+
+    def welcome(self):
+        """Steps of a child: it is ready; it has touched huge pages, each while a slice is being
+        emptied.
+        """
+        with dev.Device() as device, Memory(self.NR * HUGE // MIB, huge=True) as memory:
+            yield
+            for start in range(0, memory.bytes, HUGE):
+                if not harness.until(lambda: harness.ids(device, dev.EMPTYING), 60):
+                    break
+                memory.touch(start=start, end=start + PAGE)
+                time.sleep(0.01)
+            yield start // HUGE
+
+    def test_huge_pages_that_are_merely_welcome_end_no_compaction(self):
+        self.use_defrag("never")
+        # Few pages at a time, with pauses: it takes a second and more to empty a slice
+        for name, value in (("migrate_batch", 16), ("pause_us", 2000)):
+            self.enterContext(pinned_memory.setting(dev.debugfs() / name, value))
+        with Child(self.welcome) as child:
+            child.step()
+            with pinned_memory.no_free_block():
+                self.begin()
+                child.start()
+                done = self.device.request("compact", flags=dev.IGNORE_BACKOFF, max_slices=4)
+                faults = self.moved(["thp_fault_alloc", "thp_fault_fallback"])
+                touched = child.result()
+        print(f"({faults}, {touched} touched, {done.nr_done} slices) ", end="", flush=True)
+        self.assertGreater(sum(faults.values()), 5)
+        self.assertEqual((done.status, done.nr_done), (0, 4), done.why())
