@@ -12,7 +12,8 @@ from ramlab.guest import cold_memory as cold
 from ramlab.guest import harness
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.cold_memory import ColdMemory, ColdTest, present
-from ramlab.guest.harness import PAGE
+from ramlab.guest.harness import MIB, PAGE
+from ramlab.guest.pinned_memory import setting
 from ramlab.pytest_vm import vm
 
 MADV_SOFT_OFFLINE = 101
@@ -43,6 +44,31 @@ class Poisoned(ColdTest):
         cold.resize(128)
         self.assertEqual(cold.size_mib(), 128)
         self.assertEqual(harness.meminfo()["MemTotal"], self.total)
+
+    def test_with_larger_slices_than_when_it_grew_a_twin_takes_no_other_block(self):
+        """A slice has two blocks now, of which one never went to the twin, and stays where it is
+        when the other cannot come back.
+        """
+        cold.resize(256)
+        before = present()
+        # The last block of all has a hole, and goes nowhere: this is about one below it
+        lowest = min(int(path.name[6:]) for path in (cold.NODE / "node1").glob("memory[0-9]*"))
+        self.assertEqual(lowest % 2, 1)
+        self.assertTrue((cold.NODE / f"node0/memory{lowest - 1}").exists())
+        with ColdMemory(200) as memory:
+            self.assert_cold(memory)
+            page, pfn = next((page, pfn) for page, pfn in enumerate(memory.pfns())
+                             if pfn * PAGE // (128 * MIB) == lowest)
+            memory.map.madvise(MADV_SOFT_OFFLINE, page * PAGE, PAGE)
+            self.addCleanup(dev.write, "/sys/kernel/debug/hwpoison/unpoison-pfn", pfn)
+        self.enterContext(setting(dev.SYSFS / "slice_bytes", 256 * MIB))
+        self.assertEqual(int(dev.read(cold.COLD / "unit_bytes")), 256 * MIB)
+        with self.assertRaises(OSError) as caught:
+            cold.resize(0)
+        # That of the last slice that was tried, or EBUSY
+        self.assertIn(caught.exception.errno, (errno.EBUSY, EHWPOISON))
+        self.assertEqual(cold.size_mib(), 256)
+        self.assertEqual(present(), before)
 
 
 INJECT = Path("/sys/kernel/debug/notifier-error-inject/memory/actions")
