@@ -4,6 +4,8 @@
 python3 -m ramlab.guest.transition reboot
 python3 -m ramlab.guest.transition reboot-hung
     while a request hangs in the driver
+python3 -m ramlab.guest.transition reboot-silent
+    with a driver that answers no call to wake a slice
 python3 -m ramlab.guest.transition kexec FOLDER
     boots the same kernel, which runs the same command again and compares what it finds
 python3 -m ramlab.guest.transition suspend
@@ -32,6 +34,8 @@ SECOND = "ramlab.second"
 PM = Path("/sys/power")
 RB_AUTOBOOT = 0x01234567
 MCL_CURRENT, MCL_FUTURE = 1, 2
+# After this time a driver that answers no call is given up; no call that works takes so long
+SILENT_MS = 5000
 
 
 def say(text):
@@ -82,6 +86,19 @@ def reboot_hung():
             done = device.request("offline", id=number)
             check(False, f"the request hangs: {done.status} {done.why()}")
         check(harness.until(lambda: dev.read(harness.SIM / "hang_off") == "0"), "the driver hangs")
+        os.sync()
+        say("restarts")
+        libc.reboot(RB_AUTOBOOT)
+
+
+def reboot_silent():
+    with dev.Device() as device:
+        harness.load_sim(sleeping=1)
+        go_off(device)
+        # Room for what else is allocated
+        device.request("online", id=harness.ids(device, dev.OFFLINE)[-1])
+        dev.write(dev.SYSFS / "driver_timeout_ms", SILENT_MS)
+        dev.write(harness.SIM / "hang_wake", 1000)
         os.sync()
         say("restarts")
         libc.reboot(RB_AUTOBOOT)
@@ -180,7 +197,8 @@ def main():
         folder = Path(sys.argv[2])
         (second if SECOND in dev.read("/proc/cmdline").split() else first)(folder)
     else:
-        {"reboot": reboot, "reboot-hung": reboot_hung, "suspend": suspend}[what]()
+        {"reboot": reboot, "reboot-hung": reboot_hung, "reboot-silent": reboot_silent,
+         "suspend": suspend}[what]()
 
 
 if __name__ == "__main__":

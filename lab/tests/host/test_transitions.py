@@ -18,6 +18,12 @@ TRANSITION = "python3 -m ramlab.guest.transition"
 NO_STATUS = 4
 
 
+def seconds_between(console, *texts):
+    """From one line of the console to another, by the kernel's own clock."""
+    began, ended = (float(re.search(rf"\[ *([0-9.]+)\].*{text}", console)[1]) for text in texts)
+    return ended - began
+
+
 def test_a_reboot_wakes_every_slice_first(tmp_path):
     ran = run_vm(*MACHINE, "--", f"{TRANSITION} reboot", folder=tmp_path)
     assert ran.status in (0, NO_STATUS), ran.output
@@ -36,10 +42,23 @@ def test_a_reboot_does_not_wait_for_a_request_that_hangs(tmp_path):
         r"ramslice: [0-9]+ slices woken before restart", r"reboot: Restarting system")
     assert missing is None, ran.console[-2000:]
     assert "slices stay off before restart" not in ran.console, ran.console[-2000:]
-    # By the kernel's own clock: the driver would be waited for ten minutes
-    began, ended = (float(re.search(rf"\[ *([0-9.]+)\].*{words}", ran.console)[1])
-                    for words in ("hard: restarts", "a request hangs before restart"))
-    assert 0.9 < ended - began < 60, ran.console[-2000:]
+    # The driver would be waited for ten minutes
+    took = seconds_between(ran.console, "hard: restarts", "a request hangs before restart")
+    assert 0.9 < took < 60, ran.console[-2000:]
+
+
+def test_a_reboot_waits_once_for_a_driver_that_hangs(tmp_path):
+    ran = run_vm(*MACHINE, "--", f"{TRANSITION} reboot-silent", folder=tmp_path)
+    assert ran.status in (0, NO_STATUS), ran.output
+    end = "slices stay off before restart: the power driver hangs"
+    missing = in_order(
+        ran.console, r"hard: ok: [0-9]+ slices are off", r"hard: restarts",
+        rf"ramslice: {end}", r"reboot: Restarting system")
+    assert missing is None, ran.console[-2000:]
+    # One call, of five seconds; another would be waited for as long
+    took = seconds_between(ran.console, "hard: restarts", end)
+    assert 4.9 < took < 9.9, ran.console[-2000:]
+    assert ran.console.count("does not answer") == 1, ran.console[-2000:]
 
 
 def test_kexec_wakes_every_slice_first_and_the_next_kernel_goes_on(tmp_path):
