@@ -3,6 +3,7 @@
 
 import dataclasses
 import os
+import re
 import tempfile
 import time
 
@@ -68,6 +69,11 @@ def _on_base(machine, base):
     return dataclasses.replace(machine, kernel=named_base(base).suffixed(machine.kernel))
 
 
+def _mib(size):
+    """MiB of a size as machines have it: 512M or 2G."""
+    return int(size[:-1]) * {"M": 1, "G": 1024}[size[-1]]
+
+
 def _with_twin(machine):
     """The machine with as much memory again, which is its twin's; as it is, if it has a say in that
     itself, other nodes, or a kernel that is not ours.
@@ -78,7 +84,11 @@ def _with_twin(machine):
     if has_say or not ours or machine.numa or machine.files:
         return machine
     number, unit = int(machine.mem[:-1]), machine.mem[-1]
-    append = f"{machine.append} ramslice_cold={machine.mem}".strip()
+    # A zone of movable pages is at the end of memory, which the twin takes
+    append = re.sub(r"movablecore=(\w+)",
+                    lambda word: f"movablecore={_mib(word[1]) + _mib(machine.mem)}M",
+                    machine.append)
+    append = f"{append} ramslice_cold={machine.mem}".strip()
     return dataclasses.replace(machine, mem=f"{2 * number}{unit}", append=append)
 
 

@@ -157,6 +157,8 @@ def test_half_of_a_machine_can_be_its_twins():
 
     assert with_twin(mem="3G", append="ramslice=16M") == ("6G", "ramslice=16M ramslice_cold=3G")
     assert with_twin(mem="512M", kernel="debug") == ("1024M", "ramslice_cold=512M")
+    assert with_twin(mem="1536M", append="movablecore=1G ramslice=8M") == (
+        "3072M", "movablecore=2560M ramslice=8M ramslice_cold=1536M")
     for has_say in ({"append": "ramslice_cold=0"}, {"append": "ramslice=off"},
                     {"kernel": "debian-6.12"}, {"arch": "arm64"}, {"numa": ("1G", "1G")}):
         machine = Machine(**has_say)
