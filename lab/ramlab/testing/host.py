@@ -84,12 +84,16 @@ def _with_twin(machine):
     if has_say or not ours or machine.numa or machine.files:
         return machine
     number, unit = int(machine.mem[:-1]), machine.mem[-1]
-    # A zone of movable pages is at the end of memory, which the twin takes
-    append = re.sub(r"movablecore=(\w+)",
-                    lambda word: f"movablecore={_mib(word[1]) + _mib(machine.mem)}M",
-                    machine.append)
+    append, qemu = machine.append, machine.qemu
+    # A zone of movable pages is at the end of memory, which the twin takes, and of the highest zone
+    # alone: so that has to be larger
+    if movable := re.search(r"movablecore=(\w+)", append):
+        append = append.replace(movable[0],
+                                f"movablecore={_mib(movable[1]) + _mib(machine.mem)}M")
+        below = _mib(machine.mem) - _mib(movable[1])
+        qemu = (*qemu, f"-machine max-ram-below-4g={below}M")
     append = f"{append} ramslice_cold={machine.mem}".strip()
-    return dataclasses.replace(machine, mem=f"{2 * number}{unit}", append=append)
+    return dataclasses.replace(machine, mem=f"{2 * number}{unit}", append=append, qemu=qemu)
 
 
 def _for_machines(item):

@@ -153,16 +153,17 @@ def test_both(): pass
 def test_half_of_a_machine_can_be_its_twins():
     def with_twin(**words):
         machine = host._with_twin(Machine(**words))
-        return machine.mem, machine.append
+        return machine.mem, machine.append, machine.qemu
 
-    assert with_twin(mem="3G", append="ramslice=16M") == ("6G", "ramslice=16M ramslice_cold=3G")
-    assert with_twin(mem="512M", kernel="debug") == ("1024M", "ramslice_cold=512M")
-    assert with_twin(mem="1536M", append="movablecore=1G ramslice=8M") == (
-        "3072M", "movablecore=2560M ramslice=8M ramslice_cold=1536M")
+    assert with_twin(mem="3G", append="ramslice=16M") == ("6G", "ramslice=16M ramslice_cold=3G", ())
+    assert with_twin(mem="512M", kernel="debug") == ("1024M", "ramslice_cold=512M", ())
+    assert with_twin(mem="1536M", append="movablecore=1G ramslice=8M", qemu=("-cpu max",)) == (
+        "3072M", "movablecore=2560M ramslice=8M ramslice_cold=1536M",
+        ("-cpu max", "-machine max-ram-below-4g=512M"))
     for has_say in ({"append": "ramslice_cold=0"}, {"append": "ramslice=off"},
                     {"kernel": "debian-6.12"}, {"arch": "arm64"}, {"numa": ("1G", "1G")}):
         machine = Machine(**has_say)
-        assert with_twin(**has_say) == (machine.mem, machine.append), has_say
+        assert with_twin(**has_say) == (machine.mem, machine.append, ()), has_say
 
 
 def test_one_of_several_kernels_can_be_for_the_long_campaigns(guests):
