@@ -43,8 +43,10 @@ pub use report::{ColdNodeStatus, ColdStatus, ColdWord};
 
 /// A tick that takes longer hangs.
 const LATE: Duration = Duration::from_mins(2);
-/// How long the thread may take to end, with a twin and four groups: five kdamonds are each read,
-/// told and read once more, four seconds each time; one gives samples, and all end.
+/// How long the thread may take to end, for which systemd has to wait: with a twin and four groups,
+/// five kdamonds are each read, told and read once more, four seconds each time; one gives samples,
+/// and all end.
+#[cfg(test)]
 pub(crate) const LONGEST_END: Duration = Duration::from_secs(75);
 
 /// What is wanted of the thread.
