@@ -29,10 +29,12 @@ MARKERS = (
     "research: needs the kernel with the research policies (set by @vm)",
     "stock: runs on one of Debian's own kernels (set by @vm)",
     "never_rerun: a failure is no matter of timing: --rerun-unsteady leaves it alone",
+    "no_twin: rests on all memory being in one node: --twin leaves its machine as it is",
     "xdist_group(name): tests that one worker runs",
 )
 
 never_rerun = pytest.mark.never_rerun
+no_twin = pytest.mark.no_twin
 
 
 def vm(**arguments):
@@ -74,7 +76,8 @@ def pytest_addoption(parser):
     group.addoption("--base", metavar="RELEASE",
                     help="kernels of ours are of this source instead: plain is plain-7.3")
     group.addoption("--twin", action="store_true",
-                    help="machines have twice their memory, and half of it is their twin's")
+                    help="machines have twice their memory, and half of it is their twin's, unless "
+                         "their tests rest on there being none")
     group.addoption("--programs", metavar="DIR",
                     help="take our programs from there, those for another architecture from "
                          "DIR/../TARGET, as Cargo has them (default: build them)")

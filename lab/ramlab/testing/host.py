@@ -109,7 +109,7 @@ def _for_machines(item):
         name = item.name
         if label:
             name = f"{name[:-1]}-{label}]" if name.endswith("]") else f"{name}[{label}]"
-        if item.config.getoption("twin"):
+        if item.config.getoption("twin") and not item.get_closest_marker("no_twin"):
             machine = _with_twin(machine)
         machine = _on_base(machine, item.config.getoption("base"))
         made.append(GuestTest.from_parent(item.parent, name=name, original=item, machine=machine))

@@ -21,7 +21,7 @@ from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.demand import DemandTest, prepare
 from ramlab.guest.harness import MIB, PAGE, Child, Memory, check_contents
 from ramlab.guest.pinned_memory import traced
-from ramlab.pytest_vm import vm
+from ramlab.pytest_vm import no_twin, vm
 
 # Size of files in MiB: far more than compaction leaves awake.
 FILE = 400
@@ -384,6 +384,7 @@ class Races(DemandTest):
             self.assertIn(status, (0, errno.EAGAIN))
             self.assertEqual(status == errno.EAGAIN, why == "pressure")
 
+    @no_twin
     def test_a_slice_being_emptied_comes_back_on_demand(self):
         """No other slice is offline: all that could help is in the slice that is being emptied."""
         size = dev.read(dev.SYSFS / "slice_bytes")

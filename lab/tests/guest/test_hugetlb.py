@@ -14,7 +14,7 @@ from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE, check_contents
 from ramlab.guest.hugetlb_pool import GIGANTIC, POOLS, SMALL, pool, resize
 from ramlab.guest.pinned_memory import KPF_HUGE, Group, PageMovementTest, PatternedMemory, by_slice
-from ramlab.pytest_vm import vm
+from ramlab.pytest_vm import no_twin, vm
 
 pytestmark = pytest.mark.slow
 
@@ -174,6 +174,7 @@ class PoolCases:
                 self.assertEqual(pool(), before)
             self.assertEqual(group.number(names[0]), 0)
 
+    @no_twin
     def test_a_slice_stays_when_its_pages_have_no_room(self):
         """Once the last free pageblock is taken, the request is refused and changes nothing."""
         self.spread(16)

@@ -15,7 +15,7 @@ from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE, Memory
 from ramlab.guest.placement import COMPARED, POLICY, PRODUCT, PlacementTest, policies
 from ramlab.guest.placement_workload import LOW
-from ramlab.pytest_vm import vm
+from ramlab.pytest_vm import no_twin, vm
 
 STILL = (
     "pswpout",
@@ -295,6 +295,7 @@ class AtWork(PlacementTest):
                     placement_workload.close(pipe)
                 harness.wake(self.device)
 
+    @no_twin
     def test_the_kind_of_page_decides_which_slice_wakes(self):
         from_above = {"stock": False, "packed": True, "low": False, "array": True}
         for policy in [name for name in from_above if name in policies()]:

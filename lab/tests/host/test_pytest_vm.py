@@ -166,6 +166,21 @@ def test_half_of_a_machine_can_be_its_twins():
         assert with_twin(**has_say) == (machine.mem, machine.append, ()), has_say
 
 
+def test_a_test_may_rest_on_there_being_no_twin(guests):
+    text = """
+@vm(mem="1G")
+def test_any(): pass
+@vm(mem="1G")
+@pytest.mark.no_twin
+def test_alone(): pass
+"""
+    # One boot for both, then one for each
+    for options, boots_so_far in (((), 1), (("--twin",), 3)):
+        result, boots = guests(text, *options)
+        result.assert_outcomes(passed=2)
+        assert boots == boots_so_far, options
+
+
 def test_one_of_several_kernels_can_be_for_the_long_campaigns(guests):
     text = """
 @vm(kernel=["plain", "debug"], slow="debug")
