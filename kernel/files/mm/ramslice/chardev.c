@@ -241,6 +241,7 @@ static void ramslice_fill_counters(struct ramslice_slice_info *row,
 	if (ramslice_slice_stale(row->id)) {
 		ramslice_glance_slice(row->id);
 		row->flags |= RAMSLICE_SLICE_STALE;
+		cond_resched();
 	}
 	row->age_ms = READ_ONCE(s->was_read) ?
 		      jiffies_to_msecs(jiffies - READ_ONCE(s->read_at)) :

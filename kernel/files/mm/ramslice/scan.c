@@ -33,7 +33,6 @@
 #include <linux/page-flags.h>
 #include <linux/sched/clock.h>
 #include <linux/slab.h>
-#include <linux/unaligned.h>
 #include "../internal.h"
 #include "internal.h"
 #include "place.h"
@@ -235,18 +234,8 @@ static bool ramslice_blocks_have(const struct ramslice_blocks *b,
 static bool ramslice_any_touched(const struct ramslice_blocks *b,
 				 unsigned long first, unsigned int nr)
 {
-	const u8 *touched = &b->bytes[first - b->first];
-
-	for (; nr >= sizeof(u64); nr -= sizeof(u64), touched += sizeof(u64)) {
-		/* Each byte is written at once, and none is waited for */
-		if (data_race(get_unaligned((const u64 *)touched)))
-			return true;
-	}
-	for (; nr; nr--) {
-		if (READ_ONCE(*touched++))
-			return true;
-	}
-	return false;
+	/* Each byte is written at once, and none is waited for */
+	return data_race(memchr_inv(&b->bytes[first - b->first], 0, nr));
 }
 
 /* Was any of it touched since it was read? Looks at no page. */
