@@ -371,7 +371,7 @@ def main():
     # KASAN keeps freed objects back, up to a 32nd of memory
     slack = {"slab": SLACK_KB + (settings.total // 32 if leak_checker else 0), "unowned": SLACK_KB}
     for name, limit in slack.items():
-        if after[name] - before[name] > limit:
+        if before and after[name] - before[name] > limit:
             problems.add(
                 f"{name}: {before[name]} kB after the first portion, {after[name]} kB at the end"
             )
