@@ -2,20 +2,22 @@
 """`ramslice huge`: ranges are emptied and become pages of the hugetlb pool, or come back."""
 
 import json
+import mmap
 import subprocess
 import time
 
 import pytest
 
-from ramlab.guest import harness
+from ramlab.guest import harness, pinned_memory
 from ramlab.guest import ramslice_dev as dev
-from ramlab.guest.harness import MIB
+from ramlab.guest.harness import MIB, PAGE
 from ramlab.guest.hotplug_blocks import PROGRAM
-from ramlab.guest.pinned_memory import PatternedMemory, Ring
+from ramlab.guest.pinned_memory import KPF_HUGE, PatternedMemory, Ring
 from ramlab.guest.workload import Load
 from ramlab.pytest_vm import vm
 
 GIB = 1 << 30
+MADV_POPULATE_WRITE = 23
 POOL = "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
 
 
@@ -99,6 +101,42 @@ class Huge(harness.RamsliceTest):
         # Each of them woke, and no other changed its state
         self.assertLessEqual(self.device.info().event_seq - before, 2 * nr)
         load.end()
+
+    @pytest.mark.slow
+    def test_the_plain_way_takes_the_range_that_costs_least(self):
+        could = huge("--size", "1G", "--count", 50, "--dry-run", status=1)["ranges"]
+        # Every range becomes full, then one free but for a page in each slice
+        memory = mmap.mmap(-1, dev.meminfo("MemAvailable") * 1024 - 300 * MIB,
+                           flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.addCleanup(memory.close)
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        memory.madvise(MADV_POPULATE_WRITE)
+        pfns = pinned_memory.pfns(memory)
+        # The first that could be had is what Linux itself would take
+        self.assertGreater(len(could), 1, could)
+        chosen = max(one["address"] for one in could)
+        slice_bytes = self.device.info().slice_bytes
+        inside = [page for page, pfn in enumerate(pfns)
+                  if pfn is not None and pfn * PAGE // GIB == chosen // GIB]
+        kept = {pfns[page] * PAGE // slice_bytes: page for page in inside}
+        for page in kept.values():
+            memory[page * PAGE:page * PAGE + 8] = page.to_bytes(8, "little")
+        going = set(inside) - set(kept.values())
+        for page in sorted(going):
+            if page - 1 in going:
+                continue
+            end = next(after for after in range(page, len(pfns) + 1) if after not in going)
+            memory.madvise(mmap.MADV_DONTNEED, page * PAGE, (end - page) * PAGE)
+        self.assertEqual(len(kept), GIB // slice_bytes)
+        before = self.device.info().event_seq
+        dev.write(POOL, 1)
+        self.assertEqual(dev.read(POOL), "1")
+        flags, = pinned_memory.page_flags(chosen // PAGE)
+        self.assertTrue(flags >> KPF_HUGE & 1, could)
+        # No slice went off or came for it
+        self.assertEqual(self.device.info().event_seq, before)
+        for page in kept.values():
+            self.assertEqual(int.from_bytes(memory[page * PAGE:page * PAGE + 8], "little"), page)
 
     def test_a_dry_run_changes_nothing(self):
         before = self.device.info().event_seq

@@ -86,8 +86,8 @@ bool __ramslice_balance(pg_data_t *pgdat, int highest_zoneidx);
 void __ramslice_wake_range(unsigned long start_pfn, unsigned long end_pfn,
 			   bool held);
 unsigned long __ramslice_could_hold(struct mem_cgroup *memcg, int nid);
-unsigned long ramslice_free_range(const struct zone *zone,
-				  unsigned long nr_pages);
+unsigned long ramslice_contig_pages(unsigned long nr_pages, gfp_t gfp, int nid,
+				    nodemask_t *nodemask);
 
 /**
  * ramslice_demand - an allocation fails a zone's watermark: wake memory there

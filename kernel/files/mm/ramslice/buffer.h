@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Large contiguous buffers: what the pageblocks of a zone cost as part of one,
- * and which are part of one.
+ * how a range of them is taken, and which are part of a buffer.
  */
 #ifndef __MM_RAMSLICE_BUFFER_H
 #define __MM_RAMSLICE_BUFFER_H
@@ -66,6 +66,43 @@ void ramslice_ranges_drop(struct ramslice_ranges *r, unsigned long pfn,
 			  unsigned long nr_blocks);
 void ramslice_ranges_end(struct ramslice_ranges *r);
 
+/* --- take.c --- */
+/**
+ * struct ramslice_take - a range that is taken
+ * @nr_pages: its length, a multiple of a pageblock's
+ * @align_pages: alignment of its first page frame, a power of two
+ * @end_pfn: it ends before this page frame, or at it
+ * @gfp: as alloc_contig_range() takes them
+ * @take: takes a range whose slices were emptied; 0, or a negative error
+ * @pfn: its first page frame; 0 as long as none was taken
+ * @slice_bytes: the size of a slice when it was taken
+ * @first_id: the first slice that it may have a part of
+ * @nr_ids: slices from there on, up to the last such
+ * @was_off: those of them that were off, and that it has a part of
+ * @rz: its zone
+ * @nr_requests: slices of the zone that requests had woken until then
+ */
+struct ramslice_take {
+	unsigned long nr_pages;
+	unsigned long align_pages;
+	unsigned long end_pfn;
+	gfp_t gfp;
+	int (*take)(struct ramslice_take *t, unsigned long pfn);
+	unsigned long pfn;
+	u64 slice_bytes;
+	u32 first_id;
+	u32 nr_ids;
+	unsigned long *was_off;
+	struct ramslice_zone *rz;
+	u64 nr_requests;
+};
+
+enum ramslice_reason ramslice_begin_taking(void);
+void ramslice_end_taking(void);
+enum ramslice_reason ramslice_take_in_zone(struct ramslice_take *t,
+					   struct zone *zone);
+void ramslice_take_switch_off(const struct ramslice_take *t);
+
 /* --- buffer.c --- */
 /**
  * struct ramslice_buffer_stats - the books of buffers
@@ -86,6 +123,8 @@ void ramslice_list_buffers(struct seq_file *m);
 
 #ifdef CONFIG_RAMSLICE_BUFFERS
 bool ramslice_in_buffer(unsigned long pfn);
+unsigned long ramslice_cheapest_pages(struct zone *zone, unsigned long nr_pages,
+				      gfp_t gfp);
 
 /* --- buffer_files.c --- */
 int ramslice_buffer_sysfs(struct kobject *kobj);
@@ -94,6 +133,13 @@ void ramslice_buffer_debugfs(struct dentry *root);
 static inline bool ramslice_in_buffer(unsigned long pfn)
 {
 	return false;
+}
+
+static inline unsigned long ramslice_cheapest_pages(struct zone *zone,
+						    unsigned long nr_pages,
+						    gfp_t gfp)
+{
+	return 0;
 }
 
 static inline int ramslice_buffer_sysfs(struct kobject *kobj)

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Contiguous memory, as huge pages of the hugetlb pool need it: a range that is
- * empty is offered before others are emptied, and slices that are off count as
- * empty.
+ * Contiguous memory, as huge pages of the hugetlb pool need it: in each zone, a
+ * range that is empty is taken before others are emptied, where slices that are
+ * off count as empty, and of the others the one that costs least.
  */
 
+#include <linux/gfp.h>
+#include <linux/log2.h>
 #include <linux/mm.h>
 #include "../internal.h"
 #include "internal.h"
+#include "buffer.h"
 
 /* Off, and to be had: what is held stays. Under ramslice_table_sem. */
 static bool ramslice_frame_is_off(unsigned long pfn)
@@ -42,23 +45,15 @@ static bool ramslice_range_is_free(const struct zone *zone, unsigned long pfn,
 	return true;
 }
 
-/**
- * ramslice_free_range - look for a range that needs nothing to be moved
- * @zone: the zone
- * @nr_pages: its length in pages, to which it is aligned, too
- *
- * Only if ramslice_enabled().
- *
- * Context: May sleep.
- * Return: the first page frame of one that is all free or off, or 0.
+/*
+ * The first page frame of a range that needs nothing to be moved, or 0. It is
+ * aligned to its length. May sleep.
  */
-unsigned long ramslice_free_range(const struct zone *zone,
-				  unsigned long nr_pages)
+static unsigned long ramslice_free_range(const struct zone *zone,
+					 unsigned long nr_pages)
 {
 	unsigned long pfn = ALIGN(zone->zone_start_pfn, nr_pages);
 
-	if (!IS_ALIGNED(nr_pages, pageblock_nr_pages))
-		return 0;
 	for (; pfn + nr_pages <= zone_end_pfn(zone); pfn += nr_pages) {
 		bool found;
 
@@ -69,6 +64,42 @@ unsigned long ramslice_free_range(const struct zone *zone,
 		if (found)
 			return pfn;
 		cond_resched();
+	}
+	return 0;
+}
+
+/**
+ * ramslice_contig_pages - pages in a row, for alloc_contig_pages()
+ * @nr_pages: how many
+ * @gfp: the allocation's flags
+ * @nid: the node whose zones come first
+ * @nodemask: nodes that they may be of, or NULL
+ *
+ * What it cannot have has changed nothing but where some pages lie: the caller
+ * may look elsewhere.
+ *
+ * Context: May sleep.
+ * Return: the first page frame, aligned to @nr_pages; 0 if there are none.
+ */
+unsigned long ramslice_contig_pages(unsigned long nr_pages, gfp_t gfp, int nid,
+				    nodemask_t *nodemask)
+{
+	struct zoneref *z;
+	struct zone *zone;
+
+	if (!ramslice_enabled() || nr_pages < pageblock_nr_pages ||
+	    !is_power_of_2(nr_pages))
+		return 0;
+	for_each_zone_zonelist_nodemask(zone, z, node_zonelist(nid, gfp),
+					gfp_zone(gfp), nodemask) {
+		unsigned long pfn = ramslice_free_range(zone, nr_pages);
+
+		if (pfn && !alloc_contig_range_noprof(pfn, pfn + nr_pages,
+						      MIGRATE_MOVABLE, gfp))
+			return pfn;
+		pfn = ramslice_cheapest_pages(zone, nr_pages, gfp);
+		if (pfn)
+			return pfn;
 	}
 	return 0;
 }
