@@ -10,6 +10,8 @@
  *               which pageblocks make up which slice (pure)
  *   segments.c  slices as a table of segments of unequal sizes
  *   mpst.c      such a table by firmware (ACPI)
+ *   ddr_regions.c
+ *               the same of a device tree
  *   hotplug.c   memory that comes and goes
  *   sleep.c     before the system sleeps or restarts
  *   state.c     the states of a slice and their legal changes

@@ -157,15 +157,15 @@ const char *ramslice_parse_mpst(const void *table, size_t len,
 }
 
 /**
- * ramslice_firmware_segments - the segments that firmware knows
+ * ramslice_mpst_segments - the segments that ACPI knows
  * @seg: set to them
  * @nr: how many fit there, at most RAMSLICE_MAX_SEGMENTS; set to how many there are
  *
  * Context: boot. May sleep.
  * Return: 0; -ENOENT or -EINVAL, which the log explains.
  */
-int __init ramslice_firmware_segments(struct ramslice_segment *seg,
-				      unsigned int *nr)
+int __init ramslice_mpst_segments(struct ramslice_segment *seg,
+				  unsigned int *nr)
 {
 	struct acpi_table_header *table;
 	unsigned int node;

@@ -8,6 +8,7 @@
  * stays on.
  */
 
+#include <linux/acpi.h>
 #include <linux/log2.h>
 #include <linux/slab.h>
 #include <linux/sort.h>
@@ -24,7 +25,7 @@
 static struct ramslice_segment ramslice_boot_segments[RAMSLICE_MAX_SEGMENTS]
 	__initdata;
 
-static u64 ramslice_pageblock_bytes(void)
+u64 ramslice_pageblock_bytes(void)
 {
 	return (u64)pageblock_nr_pages << PAGE_SHIFT;
 }
@@ -251,6 +252,19 @@ static int __init ramslice_refuse_entry(const char *entry, int err)
 		pr_err("off: \"%.*s\" in the table of slices is not SIZE@START%s\n",
 		       len, entry, err == -ERANGE ? " with numbers that fit" : "");
 	return err;
+}
+
+/* Those of firmware: 0, or an error that the log explains. */
+static int __init ramslice_firmware_segments(struct ramslice_segment *seg,
+					     unsigned int *nr)
+{
+	/* A constant without CONFIG_ACPI */
+	if (!acpi_disabled)
+		return ramslice_mpst_segments(seg, nr);
+	if (IS_ENABLED(CONFIG_OF))
+		return ramslice_ddr_segments(seg, nr);
+	pr_err("off: which segments of memory power down as one is not known: the kernel was booted without ACPI, and reads no device tree\n");
+	return -ENOENT;
 }
 
 /**

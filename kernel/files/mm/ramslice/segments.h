@@ -38,6 +38,7 @@ struct ramslice_segments {
 	u32 *id;
 };
 
+struct device_node;
 struct ramslice_geometry;
 
 int ramslice_parse_segments(const char *text, struct ramslice_segment *seg,
@@ -48,19 +49,20 @@ struct ramslice_segments *
 ramslice_make_segments(const struct ramslice_segment *seg, unsigned int nr);
 void ramslice_free_segments(struct ramslice_segments *t);
 
-#ifdef CONFIG_ACPI
+u64 ramslice_pageblock_bytes(void);
+
+/* With CONFIG_ACPI */
 const char *ramslice_parse_mpst(const void *table, size_t len,
 				struct ramslice_segment *seg, unsigned int *nr,
 				unsigned int *node);
-int ramslice_firmware_segments(struct ramslice_segment *seg, unsigned int *nr);
-#else
-static inline int ramslice_firmware_segments(struct ramslice_segment *seg,
-					     unsigned int *nr)
-{
-	pr_err("off: which segments of memory power down as one is not known: this kernel has no ACPI\n");
-	return -ENOENT;
-}
-#endif
+int ramslice_mpst_segments(struct ramslice_segment *seg, unsigned int *nr);
+
+/* With CONFIG_OF */
+const char *ramslice_parse_ddr_regions(const struct device_node *node,
+				       u64 block_bytes,
+				       struct ramslice_segment *seg,
+				       unsigned int *nr, unsigned int *number);
+int ramslice_ddr_segments(struct ramslice_segment *seg, unsigned int *nr);
 
 /* What others call. */
 #ifdef CONFIG_RAMSLICE_SEGMENTS
