@@ -31,7 +31,8 @@ def test_every_kunit_suite_passes():
     # A kernel without what only research needs has no tests of it
     suites = [path for path in SOURCE.rglob("*-kunit.c")
               if dev.is_research() or "research" not in path.parts]
-    # It is about a table of ACPI's
-    if not Path("/sys/firmware/acpi").exists():
-        suites.remove(SOURCE / "tests/mpst-kunit.c")
+    # They are about a table of ACPI's, and about a device tree
+    for folder, name in (("acpi", "mpst"), ("devicetree", "ddr_regions")):
+        if not Path("/sys/firmware", folder).exists():
+            suites.remove(SOURCE / f"tests/{name}-kunit.c")
     assert len(results) == len(suites)
