@@ -61,6 +61,20 @@ pub fn evidence(findings: &MachineFindings, layout: &MemoryLayout) -> Vec<Eviden
         };
         add("segments", &driver.path, format!("{}{of}", driver.name), so);
     }
+    if let Some(found) = &findings.ddr_regions {
+        let sizes = match found.segment_bytes {
+            Some((least, most)) if least < most => format!(" of {least} to {most}"),
+            Some((size, _)) => format!(" of {size}"),
+            None => String::new(),
+        };
+        let says = format!("{} regions, {} whole segments{sizes}", found.regions, found.segments);
+        let so = if found.segments > 0 {
+            "slices by ramslice=firmware, without ACPI"
+        } else {
+            "nothing to power down"
+        };
+        add("segments", &found.path, says, so);
+    }
     for way in &findings.give_back {
         let so = if way.by_itself {
             "free memory goes back by itself"

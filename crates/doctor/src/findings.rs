@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::acpi::{HmatTable, MpstTable, SratTable};
 use crate::address_range::AddressRange;
+use crate::ddr_regions::DdrRegions;
 use crate::root::ReadProblem;
 use crate::segments::SegmentDriver;
 use crate::smbios::{DramKind, MemoryRole, SmbiosTable};
@@ -42,6 +43,8 @@ pub struct MachineFindings {
     pub device_tree: Option<DeviceTree>,
     /// Vendors' drivers that power DRAM segments down.
     pub segment_drivers: Vec<SegmentDriver>,
+    /// DRAM segments by the device tree.
+    pub ddr_regions: Option<DdrRegions>,
     /// Memory hotplug.
     pub hotplug: Option<HotplugFindings>,
     /// The running kernel's ramslice.

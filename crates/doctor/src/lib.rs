@@ -9,6 +9,7 @@ pub mod acpi;
 mod address_range;
 mod capture;
 mod contradictions;
+mod ddr_regions;
 mod evidence;
 mod findings;
 mod gap_severity;
@@ -31,6 +32,7 @@ use serde::Serialize;
 
 pub use address_range::AddressRange;
 pub use capture::{CaptureSummary, capture};
+pub use ddr_regions::DdrRegions;
 pub use evidence::{EvidenceLine, evidence};
 pub use findings::{
     CxlMemory, DaxDevice, DeviceTree, EdacModule, GapKind, HotplugFindings, InputGap,

@@ -7,7 +7,7 @@ use crate::findings::{GapKind, InputGap, MachineFindings};
 use crate::root::SystemRoot;
 use crate::smbios;
 use crate::table_fields::TableFlaw;
-use crate::{platform, segments, sysfs};
+use crate::{ddr_regions, platform, segments, sysfs};
 
 pub(crate) const DMI_TABLE: &str = "sys/firmware/dmi/tables/DMI";
 pub(crate) const CPUINFO: &str = "proc/cpuinfo";
@@ -45,6 +45,7 @@ pub(crate) fn gather(root: &SystemRoot) -> MachineFindings {
     sysfs::ramslice(root, &mut out);
     platform::device_tree(root, &mut out);
     segments::segment_drivers(root, &mut out);
+    ddr_regions::ddr_regions(root, &mut out);
     platform::virtual_machine(root, &mut out);
     platform::give_back(root, &mut out);
     out

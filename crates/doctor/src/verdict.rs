@@ -399,7 +399,10 @@ fn low_end(findings: &MachineFindings) -> String {
                 "The low end is 0, because no table names a way to power memory down (ACPI MPST): \
                  it is for the memory controller, and Linux itself has no driver that does it. \
                  Vendors' kernels for some phones and tablets have one; none was found here.{}",
-                if findings.gaps.iter().any(is_silent) {
+                if findings.ddr_regions.as_ref().is_some_and(|found| found.segments > 0) {
+                    " The device tree has the hardware's segments (ddr-regions), which \
+                     `ramslice=firmware` makes slices."
+                } else if findings.gaps.iter().any(is_silent) {
                     " So the hardware's segments, which power down as one, cannot be known from \
                      firmware."
                 } else {

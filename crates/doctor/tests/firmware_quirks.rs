@@ -268,6 +268,45 @@ fn a_vendors_driver_for_segments_is_recognised_and_named() {
     assert!(none.contains("none was found here"), "{none}");
 }
 
+/// A region of the node `ddr-regions`.
+fn region(start: u64, bytes: u64, offset: u64, granule_mib: u64) -> Vec<u8> {
+    [start, bytes, offset, 0, granule_mib].map(u64::to_be_bytes).concat()
+}
+
+#[test]
+fn segments_that_a_device_tree_has_are_counted() {
+    let node = "sys/firmware/devicetree/base/ddr-regions";
+    let phone = |regions: &[Vec<u8>]| {
+        let machine = phone_with("soc", "simple-bus");
+        let numbered = regions.iter().enumerate();
+        numbered.fold(machine, |machine, (number, region)| {
+            machine.file(&format!("{node}/region{number}"), region)
+        })
+    };
+    let report = phone(&[
+        region(2 * GIB, 2 * GIB, 0, 512),
+        region(4 * GIB, GIB, 0, 0),
+        region(5 * GIB, GIB, 100 * MIB, 256),
+        region(6 * GIB, GIB, 2 * GIB, 256),
+    ])
+    .report(None);
+    let found = report.findings.ddr_regions.as_ref().unwrap();
+    assert_eq!((found.regions, found.segments), (4, 7));
+    assert_eq!(found.segment_bytes, Some((Bytes(256 * MIB), Bytes(512 * MIB))));
+    let line = report.evidence.iter().find(|line| line.input == "segments").unwrap();
+    assert_eq!(line.says, "4 regions, 7 whole segments of 256 MiB to 512 MiB");
+    assert!(report.verdict.because.join(" ").contains("`ramslice=firmware` makes slices"));
+
+    let nothing = phone(&[region(2 * GIB, GIB, 0, 0)]).report(None);
+    let line = nothing.evidence.iter().find(|line| line.input == "segments").unwrap();
+    assert_eq!(line.so, "nothing to power down");
+    let beyond = region(u64::MAX, GIB, 0, 512);
+    for damaged in [vec![0; 39], vec![0; 48], Vec::new(), beyond, region(0, GIB, 0, u64::MAX)] {
+        let report = phone(&[damaged]).report(None);
+        assert!(report.gaps.iter().any(|gap| gap.path.ends_with("ddr-regions/region0")));
+    }
+}
+
 /// A phone whose device tree has a node that is compatible with this.
 fn phone_with(node: &str, compatible: &str) -> TestMachine {
     let tree = "sys/firmware/devicetree/base";
