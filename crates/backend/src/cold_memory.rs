@@ -120,6 +120,13 @@ pub(crate) fn resting_bytes(sysfs: &Path) -> Result<Bytes, KernelError> {
     Ok(Bytes(sum))
 }
 
+/// The nodes that are twins, with memory or without; `sysfs` is ramslice's folder.
+pub(crate) fn twins(sysfs: &Path) -> Result<Vec<u32>, KernelError> {
+    let folder = sysfs.join("cold");
+    let nodes = nodes_in(&folder)?.into_iter();
+    nodes.map(|node| Ok(number_in(&folder, &format!("node{node}/twin"))? as u32)).collect()
+}
+
 /// Nodes that have a twin; none if the folder is missing.
 fn nodes_in(folder: &Path) -> Result<Vec<u32>, KernelError> {
     let entries = match fs::read_dir(folder) {

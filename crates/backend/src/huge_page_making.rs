@@ -4,10 +4,11 @@
 use std::ops::Range;
 
 use ramslice_types::{
-    Backend, BackendError, BackendInfo, Bytes, CacheChoice, HugePagePool, Price, Reason, Request,
-    RequestOp, RequestOutcome, Slice, SliceId, SliceState,
+    Backend, BackendError, BackendInfo, Bytes, CacheChoice, HugePagePool, NodeId, Price, Reason,
+    Request, RequestOp, RequestOutcome, Slice, SliceId, SliceState,
 };
 
+use crate::huge_page_place::HugePagePlace;
 use crate::whatif::ZoneKey;
 
 /// A range as long as a page, aligned to it, all of which is memory of one zone.
@@ -113,28 +114,31 @@ pub fn cheapest_first(ranges: &[HugePageRange]) -> Vec<&HugePageRange> {
 /// again. Returns why it failed, if it did.
 ///
 /// `send` carries out each request. A page larger than the allocator's blocks is looked for among
-/// ranges that are off first. One that is not comes from any free block.
+/// ranges that are off first, on the node of this range. One that is not comes from any free block
+/// of `place`.
 ///
 /// # Errors
 /// The pool cannot be read or resized; errors of `send`.
 pub fn make_huge_page(
     backend: &dyn Backend,
-    page: Bytes,
+    (page, place): (Bytes, &HugePagePlace),
     range: &HugePageRange,
     cache: CacheChoice,
     interrupted: &dyn Fn() -> bool,
     send: &mut dyn FnMut(&Request) -> Result<RequestOutcome, BackendError>,
 ) -> Result<Option<String>, BackendError> {
     let in_one_block = page <= backend.info()?.chunk_bytes;
-    // One that is lent beyond the pool's size becomes one of it: nothing has to be emptied
-    let is_lent = pool_of(backend, page)?.is_some_and(|pool| pool.surplus > 0);
-    if (in_one_block || is_lent) && add_page(backend, page)? {
-        return Ok(None);
+    for (node, pool) in place.pools(backend, page)? {
+        // One that is lent beyond the pool's size becomes one of it: nothing has to be emptied
+        if (in_one_block || pool.surplus > 0) && add_page(backend, page, node)? {
+            return Ok(None);
+        }
     }
+    let node = place.node_of(range);
     let mut off = Vec::new();
     let emptied = empty(range, cache, interrupted, send, &mut off);
     let added = match &emptied {
-        Ok(None) if !in_one_block => add_page(backend, page),
+        Ok(None) if !in_one_block => add_page(backend, page, node),
         _ => Ok(false),
     };
     // Whatever failed, all wake
@@ -147,7 +151,7 @@ pub fn make_huge_page(
     let refused = emptied?;
     let mut made = added?;
     woken?;
-    made = made || (refused.is_none() && in_one_block && add_page(backend, page)?);
+    made = made || (refused.is_none() && in_one_block && add_page(backend, page, node)?);
     Ok(refused.or_else(|| (!made).then(|| "the kernel made no page of it".to_owned())))
 }
 
@@ -172,28 +176,33 @@ fn empty(
     Ok(None)
 }
 
-fn pool_of(backend: &dyn Backend, page: Bytes) -> Result<Option<HugePagePool>, BackendError> {
-    Ok(backend.huge_page_pools()?.into_iter().find(|pool| pool.page == page))
+fn size_of_pool(
+    backend: &dyn Backend,
+    page: Bytes,
+    node: Option<NodeId>,
+) -> Result<u64, BackendError> {
+    let pools = backend.huge_page_pools(node)?;
+    Ok(pools.iter().find(|pool| pool.page == page).map_or(0, HugePagePool::size))
 }
 
-fn size_of_pool(backend: &dyn Backend, page: Bytes) -> Result<u64, BackendError> {
-    Ok(pool_of(backend, page)?.map_or(0, |pool| pool.size()))
-}
-
-/// One more page for the pool, if there is room for it. What the pool was given counts: what is
-/// lent beyond that goes when it is no longer in use.
-fn add_page(backend: &dyn Backend, page: Bytes) -> Result<bool, BackendError> {
-    let before = size_of_pool(backend, page)?;
-    backend.resize_huge_page_pool(page, before + 1)?;
-    Ok(size_of_pool(backend, page)? > before)
+/// One more page for the pool, or for its part on a node, if there is room for it. What the pool was
+/// given counts: what is lent beyond that goes when it is no longer in use.
+fn add_page(
+    backend: &dyn Backend,
+    page: Bytes,
+    node: Option<NodeId>,
+) -> Result<bool, BackendError> {
+    let before = size_of_pool(backend, page, node)?;
+    backend.resize_huge_page_pool(page, node, before + 1)?;
+    Ok(size_of_pool(backend, page, node)? > before)
 }
 
 #[cfg(test)]
 mod tests {
-    use ramslice_types::{BackendErrorKind, Pages};
+    use ramslice_types::{BackendErrorKind, HugePageNode, Pages};
 
     use super::*;
-    use crate::huge_page_test_backend::StayingBackend;
+    use crate::huge_page_test_backend::{NodePool, StayingBackend};
 
     const MIB: u64 = 1 << 20;
 
@@ -292,7 +301,7 @@ mod tests {
         let mut sent = Vec::new();
         let result = make_huge_page(
             &with_pool(0, 0),
-            Bytes(128 * MIB),
+            (Bytes(128 * MIB), &HugePagePlace::default()),
             &ranges[0],
             CacheChoice::Auto,
             &|| false,
@@ -310,6 +319,90 @@ mod tests {
         assert_eq!(sent[2..], [RequestOp::Online(first)]);
     }
 
+    /// Nodes with so many lent pages and so much room each; the last one is cold.
+    fn with_nodes(nodes: &[(u64, u64)]) -> StayingBackend {
+        let page = Bytes(128 * MIB);
+        let parts = nodes.iter().zip(0..).map(|(&(surplus, room), node)| NodePool {
+            node: HugePageNode { node: NodeId(node), is_cold: node as usize == nodes.len() - 1 },
+            pool: HugePagePool { page, total: surplus, free: 0, reserved: 0, surplus },
+            room,
+        });
+        StayingBackend {
+            info: Some(info(64)),
+            node_pools: parts.collect::<Vec<_>>().into(),
+            ..StayingBackend::default()
+        }
+    }
+
+    /// Makes a page of a range of node 1, and returns whether it was made, the size of each node's
+    /// part then, and how many requests were sent.
+    fn make_on_node_1(
+        machine: &StayingBackend,
+        page_mib: u64,
+        named: Option<i32>,
+    ) -> (bool, Vec<u64>, usize) {
+        let slices = [0, 1].map(|id| Slice { node: NodeId(1), ..slice(id, 64, 10) });
+        let ranges = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let place = HugePagePlace::read(machine, named.map(NodeId)).unwrap();
+        for part in machine.node_pools.lock().unwrap().iter_mut() {
+            part.pool.page = Bytes(page_mib * MIB);
+        }
+        let mut sent = 0;
+        let refused = make_huge_page(
+            machine,
+            (Bytes(page_mib * MIB), &place),
+            &ranges[0],
+            CacheChoice::Auto,
+            &|| false,
+            &mut |_| {
+                sent += 1;
+                Ok(RequestOutcome { slices_done: 1, ..RequestOutcome::default() })
+            },
+        );
+        let parts = machine.node_pools.lock().unwrap();
+        let sizes = parts.iter().map(|part| part.pool.size()).collect();
+        (refused.unwrap().is_none(), sizes, sent)
+    }
+
+    #[test]
+    fn a_page_belongs_to_the_node_whose_range_was_emptied_named_or_not() {
+        for named in [None, Some(1)] {
+            // The kernel would make it on node 0
+            let done = make_on_node_1(&with_nodes(&[(0, 9), (0, 9), (0, 9)]), 128, named);
+            assert_eq!(done, (true, vec![0, 1, 0], 4));
+        }
+    }
+
+    #[test]
+    fn a_page_that_its_node_has_no_room_for_is_not_made_on_another() {
+        for named in [None, Some(1)] {
+            let done = make_on_node_1(&with_nodes(&[(0, 9), (0, 0), (0, 9)]), 128, named);
+            assert_eq!(done, (false, vec![0, 0, 0], 4));
+        }
+    }
+
+    #[test]
+    fn a_page_that_is_lent_on_another_node_is_not_that_of_the_named_one() {
+        let machine = with_nodes(&[(2, 9), (0, 9), (2, 9)]);
+        assert_eq!(make_on_node_1(&machine, 128, Some(1)), (true, vec![0, 1, 0], 4));
+        // Of those that are not cold, any node may have it
+        assert_eq!(make_on_node_1(&machine, 128, None), (true, vec![1, 1, 0], 0));
+    }
+
+    #[test]
+    fn small_pages_are_spread_over_nodes_but_for_cold_ones() {
+        let machine = with_nodes(&[(0, 2), (0, 3), (0, 9)]);
+        let mut seen = Vec::new();
+        for _ in 0..6 {
+            seen.push(make_on_node_1(&machine, 2, None).1);
+        }
+        assert_eq!(seen[..2], [[1, 0, 0], [1, 1, 0]]);
+        // The other takes what one has no room for; then a range is emptied in vain
+        assert_eq!(seen[4..], [[2, 3, 0], [2, 3, 0]]);
+        let machine = with_nodes(&[(0, 2), (0, 3), (0, 9)]);
+        assert_eq!(make_on_node_1(&machine, 2, Some(2)).1, [0, 0, 1]);
+    }
+
     #[test]
     fn a_page_that_is_lent_beyond_the_pool_becomes_one_of_it() {
         let machine = with_pool(8, 4);
@@ -317,7 +410,7 @@ mod tests {
         let ranges = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
         let refused = make_huge_page(
             &machine,
-            Bytes(128 * MIB),
+            (Bytes(128 * MIB), &HugePagePlace::default()),
             &ranges[0],
             CacheChoice::Auto,
             &|| false,

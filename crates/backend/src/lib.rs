@@ -18,6 +18,7 @@ mod guest_memory;
 mod hotplug;
 mod huge_page_last_resort;
 mod huge_page_making;
+mod huge_page_place;
 #[cfg(test)]
 mod huge_page_test_backend;
 mod huge_pages;
@@ -49,6 +50,7 @@ pub use huge_page_last_resort::{
     ranges_kept_by_objects,
 };
 pub use huge_page_making::{HugePageRange, cheapest_first, huge_page_ranges, make_huge_page};
+pub use huge_page_place::HugePagePlace;
 pub use object_caches::{ObjectCaches, ShrinkStep, SlabPages};
 pub use open_backend::{BackendKind, open_backend};
 pub use page_owner_fault::page_owner_danger;

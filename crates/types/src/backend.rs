@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::cache_lookups::CacheLookups;
 use crate::contents::{ContentsDetail, SliceContents};
 use crate::machine_state::{BackendInfo, MachineState, SCHEMA_VERSION, SliceSnapshot, Zone};
-use crate::memory_takers::{BufferBooks, HugePagePool};
+use crate::memory_takers::{BufferBooks, HugePageNode, HugePagePool};
 use crate::price::PriceParameter;
 use crate::request::{Request, RequestOutcome};
-use crate::units::{Bytes, Price, SliceId};
+use crate::units::{Bytes, NodeId, Price, SliceId};
 use crate::work_counters::WorkCounters;
 
 /// What kind of failure it was, for callers that act on it.
@@ -153,16 +153,30 @@ pub trait Backend: Send + Sync {
         Err(BackendError::new(BackendErrorKind::Unsupported, message))
     }
 
-    /// The pools of huge pages, small pages first; none where the system has no such pages.
-    fn huge_page_pools(&self) -> Result<Vec<HugePagePool>, BackendError> {
+    /// The pools of huge pages, or the part of each on a node, small pages first; none where the
+    /// system has no such pages.
+    fn huge_page_pools(&self, _node: Option<NodeId>) -> Result<Vec<HugePagePool>, BackendError> {
         Ok(Vec::new())
     }
 
-    /// Asks for a pool of so many pages of this size, and returns how many it then has, those
-    /// included that are lent: fewer if there was no room, more if pages are in use.
+    /// The nodes with memory on which pools have a part of their own, ascending; none where the
+    /// system knows no nodes.
+    fn huge_page_nodes(&self) -> Result<Vec<HugePageNode>, BackendError> {
+        Ok(Vec::new())
+    }
+
+    /// Asks for a pool of so many pages of this size, or for so many of its pages on a node, and
+    /// returns how many there then are, those included that are lent: fewer if there was no room,
+    /// more if pages are in use.
     ///
-    /// Unsupported where pages are not made of slices.
-    fn resize_huge_page_pool(&self, page: Bytes, _pages: u64) -> Result<u64, BackendError> {
+    /// The kernel makes the pages of a whole pool on all nodes in turn, wherever slices were
+    /// emptied. Unsupported where pages are not made of slices.
+    fn resize_huge_page_pool(
+        &self,
+        page: Bytes,
+        _node: Option<NodeId>,
+        _pages: u64,
+    ) -> Result<u64, BackendError> {
         let message = format!("this system has no pool of huge pages of {page} made of slices");
         Err(BackendError::new(BackendErrorKind::Unsupported, message))
     }

@@ -40,7 +40,7 @@ pub use contents_summary::{ContentsSummary, OwnerPages, PageGroup};
 pub use counters::{PageComposition, PageKind, SliceCounters};
 pub use interleave::{Interleave, SliceExtents};
 pub use machine_state::{BackendInfo, MachineState, SCHEMA_VERSION, SliceSnapshot, Zone};
-pub use memory_takers::{BufferBooks, HugePagePool};
+pub use memory_takers::{BufferBooks, HugePageNode, HugePagePool};
 pub use page_census::{
     CensusTotals, PageCensus, PageCounts, SECTION_BYTES, SliceCensus, ZoneCensus,
 };

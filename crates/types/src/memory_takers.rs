@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::reason::Reason;
-use crate::units::Bytes;
+use crate::units::{Bytes, NodeId};
 
-/// The kernel's pool of huge pages of one size.
+/// The kernel's pool of huge pages of one size: all of it, or its part on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HugePagePool {
     /// Of a page.
@@ -15,7 +15,8 @@ pub struct HugePagePool {
     pub total: u64,
     /// Of these not in use.
     pub free: u64,
-    /// Of the free ones promised to programs.
+    /// Of the free ones promised to programs. Promises are kept by the machine, not by a node: of a
+    /// node's part, so many free pages stay if it alone shrinks.
     pub reserved: u64,
     /// Lent beyond the size of the pool.
     pub surplus: u64,
@@ -31,6 +32,16 @@ impl HugePagePool {
     pub fn size(&self) -> u64 {
         self.total.saturating_sub(self.surplus)
     }
+}
+
+/// A node whose memory huge pages can be made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct HugePageNode {
+    /// The node.
+    pub node: NodeId,
+    /// It is another node's twin, for what is rarely used: pages are made of it only where it is
+    /// named.
+    pub is_cold: bool,
 }
 
 /// The kernel's books of contiguous buffers.

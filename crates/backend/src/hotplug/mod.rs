@@ -46,9 +46,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ramslice_types::{
-    Backend, BackendError, BackendInfo, Bytes, CacheLookups, ContentsDetail, HugePagePool,
-    MemoryHeadroom, Price, PriceParameter, Request, RequestOutcome, SliceContents, SliceId,
-    SliceSnapshot, SliceState, WorkCounters, Zone,
+    Backend, BackendError, BackendInfo, Bytes, CacheLookups, ContentsDetail, HugePageNode,
+    HugePagePool, MemoryHeadroom, NodeId, Price, PriceParameter, Request, RequestOutcome,
+    SliceContents, SliceId, SliceSnapshot, SliceState, WorkCounters, Zone,
 };
 use rustix::event::{Timespec, poll};
 use tracing::debug;
@@ -411,8 +411,12 @@ impl Backend for HotplugBackend {
         Ok(read_proc::<VmstatCounters>(&*self.system, "proc/vmstat")?.cache_lookups()?)
     }
 
-    fn huge_page_pools(&self) -> Result<Vec<HugePagePool>, BackendError> {
-        Ok(HugePagePools::in_folder(&self.paths.huge_pages).read()?)
+    fn huge_page_pools(&self, node: Option<NodeId>) -> Result<Vec<HugePagePool>, BackendError> {
+        Ok(HugePagePools::of(&self.paths).read(node)?)
+    }
+
+    fn huge_page_nodes(&self) -> Result<Vec<HugePageNode>, BackendError> {
+        Ok(HugePagePools::of(&self.paths).nodes()?)
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ramslice_types::{
     Backend, BackendError, BackendErrorKind, BackendInfo, BufferBooks, Bytes, CacheLookups,
-    ContentsDetail, HugePagePool, Price, PriceParameter, Request, RequestOp, RequestOutcome,
-    Segment, Slice, SliceContents, SliceId, SliceSnapshot, WorkCounters, Zone,
+    ContentsDetail, HugePageNode, HugePagePool, NodeId, Price, PriceParameter, Request, RequestOp,
+    RequestOutcome, Segment, Slice, SliceContents, SliceId, SliceSnapshot, WorkCounters, Zone,
 };
 use rustix::io::Errno;
 use tracing::debug;
@@ -291,18 +291,27 @@ impl Backend for PatchedBackend {
         Ok(VmstatCounters::read(&self.paths.proc.join("vmstat"))?.cache_lookups()?)
     }
 
-    fn huge_page_pools(&self) -> Result<Vec<HugePagePool>, BackendError> {
-        Ok(HugePagePools::in_folder(&self.paths.huge_pages).read()?)
+    fn huge_page_pools(&self, node: Option<NodeId>) -> Result<Vec<HugePagePool>, BackendError> {
+        Ok(HugePagePools::of(&self.paths).read(node)?)
     }
 
-    fn resize_huge_page_pool(&self, page: Bytes, pages: u64) -> Result<u64, BackendError> {
-        let pools = HugePagePools::in_folder(&self.paths.huge_pages);
+    fn huge_page_nodes(&self) -> Result<Vec<HugePageNode>, BackendError> {
+        Ok(HugePagePools::of(&self.paths).nodes()?)
+    }
+
+    fn resize_huge_page_pool(
+        &self,
+        page: Bytes,
+        node: Option<NodeId>,
+        pages: u64,
+    ) -> Result<u64, BackendError> {
+        let pools = HugePagePools::of(&self.paths);
         if let Some(danger) = page_owner_danger(page)
-            && pools.pool(page)?.total < pages
+            && pools.pool(node, page)?.total < pages
         {
             return Err(BackendError::new(BackendErrorKind::Failed, danger));
         }
-        Ok(pools.resize(page, pages)?)
+        Ok(pools.resize(node, page, pages)?)
     }
 
     fn buffer_books(&self) -> Result<Option<BufferBooks>, BackendError> {

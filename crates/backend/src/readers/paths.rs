@@ -25,6 +25,8 @@ pub struct KernelPaths {
     pub mem_offline: PathBuf,
     /// The pools of huge pages.
     pub huge_pages: PathBuf,
+    /// NUMA nodes, each with its part of the pools of huge pages.
+    pub nodes: PathBuf,
 }
 
 impl KernelPaths {
@@ -46,6 +48,7 @@ impl KernelPaths {
             cgroups: root.join("sys/fs/cgroup"),
             mem_offline: root.join("sys/kernel/mem-offline"),
             huge_pages: root.join("sys/kernel/mm/hugepages"),
+            nodes: root.join("sys/devices/system/node"),
         }
     }
 }

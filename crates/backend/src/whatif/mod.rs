@@ -37,8 +37,9 @@ use std::time::{Duration, Instant};
 
 use ramslice_types::{
     Backend, BackendError, BackendErrorKind, BackendInfo, BufferBooks, Bytes, CacheLookups,
-    ContentsDetail, HugePagePool, MemoryHeadroom, Price, PriceParameter, Request, RequestOutcome,
-    SliceContents, SliceId, SliceSnapshot, SliceState, WorkCounters, Zone, zones_are_short,
+    ContentsDetail, HugePageNode, HugePagePool, MemoryHeadroom, NodeId, Price, PriceParameter,
+    Request, RequestOutcome, SliceContents, SliceId, SliceSnapshot, SliceState, WorkCounters, Zone,
+    zones_are_short,
 };
 
 pub(crate) use machine_copy::MachineCopy;
@@ -322,22 +323,31 @@ where
     }
 
     /// As they are now, with the pages that would have been made or given back.
-    fn huge_page_pools(&self) -> Result<Vec<HugePagePool>, BackendError> {
-        let pools = self.inner.huge_page_pools()?;
-        Ok(self.lock().memory.pools.apply(pools))
+    fn huge_page_pools(&self, node: Option<NodeId>) -> Result<Vec<HugePagePool>, BackendError> {
+        let pools = self.inner.huge_page_pools(node)?;
+        Ok(self.lock().memory.pools.apply(pools, node))
+    }
+
+    fn huge_page_nodes(&self) -> Result<Vec<HugePageNode>, BackendError> {
+        self.inner.huge_page_nodes()
     }
 
     /// Works out what the pool would become: more pages of ranges that are offline or would be, or
     /// fewer. Pages smaller than a slice are only counted.
-    fn resize_huge_page_pool(&self, page: Bytes, pages: u64) -> Result<u64, BackendError> {
-        let real = self.inner.huge_page_pools()?;
+    fn resize_huge_page_pool(
+        &self,
+        page: Bytes,
+        node: Option<NodeId>,
+        pages: u64,
+    ) -> Result<u64, BackendError> {
+        let real = self.inner.huge_page_pools(node)?;
         let mut state = self.lock();
         let state = &mut *state;
         self.current_copy(state)?;
         let (Some(look), memory) = (&mut state.copy, &mut state.memory) else {
             return Err(BackendError::new(BackendErrorKind::Failed, "no look"));
         };
-        memory.resize_pool(&mut look.machine, &real, page, pages)
+        memory.resize_pool(&mut look.machine, &real, (page, node), pages)
     }
 
     fn buffer_books(&self) -> Result<Option<BufferBooks>, BackendError> {

@@ -1,7 +1,8 @@
 //! Huge pages that would be in the kernel's pools, if they had been made or given back.
 
 use ramslice_types::{
-    BackendError, BackendErrorKind, Bytes, HugePagePool, Reason, SliceCounters, SliceId, SliceState,
+    BackendError, BackendErrorKind, Bytes, HugePagePool, NodeId, Reason, SliceCounters, SliceId,
+    SliceState,
 };
 
 use super::machine_copy::{MachineCopy, ZoneKey};
@@ -11,48 +12,81 @@ use crate::huge_page_making::{cheapest_first, huge_page_ranges};
 /// Pages that would have been made or given back.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct WhatIfPools {
-    /// Of a page as large as a slice or larger: its size and its slices. These count as offline,
-    /// and are shown as in use.
-    large: Vec<(Bytes, Vec<SliceId>)>,
+    /// Pages as large as a slice or larger.
+    large: Vec<LargePage>,
     /// Of smaller pages, how many would have been made.
-    small: Vec<(Bytes, u64)>,
+    small: Vec<(PoolPart, u64)>,
     /// Of the machine's own pages, how many would have been given back.
-    given_back: Vec<(Bytes, u64)>,
+    given_back: Vec<(PoolPart, u64)>,
 }
 
-fn count_of(counts: &[(Bytes, u64)], page: Bytes) -> u64 {
-    counts.iter().filter(|(size, _)| *size == page).map(|(_, count)| *count).sum()
+/// The size of a pool's pages, and the node that they are on; none where the whole pool was
+/// changed, of which the kernel chooses the node.
+type PoolPart = (Bytes, Option<NodeId>);
+
+/// A page of slices that count as offline, and are shown as in use.
+#[derive(Debug, Clone, PartialEq)]
+struct LargePage {
+    size: Bytes,
+    node: NodeId,
+    slices: Vec<SliceId>,
 }
 
-fn set_count(counts: &mut Vec<(Bytes, u64)>, page: Bytes, count: u64) {
-    counts.retain(|(size, _)| *size != page);
-    if count > 0 {
-        counts.push((page, count));
+impl LargePage {
+    fn is_of(&self, (page, node): PoolPart) -> bool {
+        self.size == page && node.is_none_or(|node| node == self.node)
     }
+}
+
+/// So many on a node; without one, so many in all.
+fn count_of(counts: &[(PoolPart, u64)], (page, node): PoolPart) -> u64 {
+    let is_of = |part: PoolPart| part.0 == page && (node.is_none() || part.1 == node);
+    counts.iter().filter(|(part, _)| is_of(*part)).map(|(_, count)| *count).sum()
+}
+
+fn add_one(counts: &mut Vec<(PoolPart, u64)>, part: PoolPart) {
+    match counts.iter_mut().find(|(known, _)| *known == part) {
+        Some((_, count)) => *count += 1,
+        None => counts.push((part, 1)),
+    }
+}
+
+/// One less on this node; without one, on any. Whether there was one.
+fn take_one(counts: &mut Vec<(PoolPart, u64)>, (page, node): PoolPart) -> bool {
+    let found = counts
+        .iter_mut()
+        .find(|((size, on), _)| *size == page && (node.is_none() || *on == node))
+        .map(|(_, count)| *count -= 1);
+    counts.retain(|(_, count)| *count > 0);
+    found.is_some()
 }
 
 impl WhatIfPools {
     /// Whether a slice would be part of a page.
     pub(super) fn has(&self, id: SliceId) -> bool {
-        self.large.iter().any(|(_, ids)| ids.contains(&id))
+        self.large.iter().any(|page| page.slices.contains(&id))
     }
 
     /// Pages are gone whose slices would not all be offline.
     pub(super) fn retain_offline(&mut self, machine: &MachineCopy) {
-        self.large.retain(|(_, ids)| ids.iter().all(|id| is_offline(machine, *id)));
+        self.large.retain(|page| page.slices.iter().all(|id| is_offline(machine, *id)));
     }
 
-    fn made(&self, page: Bytes) -> u64 {
-        let large = self.large.iter().filter(|(size, _)| *size == page).count() as u64;
-        large + count_of(&self.small, page)
+    fn made(&self, part: PoolPart) -> u64 {
+        let large = self.large.iter().filter(|page| page.is_of(part)).count() as u64;
+        large + count_of(&self.small, part)
     }
 
-    /// The pools as they would be.
-    pub(super) fn apply(&self, mut pools: Vec<HugePagePool>) -> Vec<HugePagePool> {
+    /// The pools as they would be, or their parts on a node.
+    pub(super) fn apply(
+        &self,
+        mut pools: Vec<HugePagePool>,
+        node: Option<NodeId>,
+    ) -> Vec<HugePagePool> {
         for pool in &mut pools {
             // Those that were given back may be in use now
-            let gone = count_of(&self.given_back, pool.page).min(pool.unused());
-            let made = self.made(pool.page);
+            let gone = count_of(&self.given_back, (pool.page, node)).min(pool.unused());
+            let made = self.made((pool.page, node));
             pool.total = pool.total - gone + made;
             pool.free = pool.free - gone + made;
         }
@@ -61,7 +95,7 @@ impl WhatIfPools {
 
     /// Shows slices of pages as online and in use by the pool.
     pub(super) fn show(&self, machine: &mut MachineCopy) {
-        for id in self.large.iter().flat_map(|(_, ids)| ids) {
+        for id in self.large.iter().flat_map(|page| &page.slices) {
             show_slice(machine, *id);
         }
     }
@@ -90,7 +124,7 @@ fn show_slice(machine: &mut MachineCopy, id: SliceId) {
 }
 
 impl WhatIfMemory {
-    /// Works out a pool of so many pages, and returns how many it would have.
+    /// Works out a pool of so many pages, or its part on a node, and returns how many it would have.
     ///
     /// # Errors
     /// The machine has no huge pages of this size.
@@ -98,19 +132,22 @@ impl WhatIfMemory {
         &mut self,
         machine: &mut MachineCopy,
         real: &[HugePagePool],
-        page: Bytes,
+        (page, node): PoolPart,
         pages: u64,
     ) -> Result<u64, BackendError> {
         let find = |pools: &[HugePagePool]| pools.iter().find(|pool| pool.page == page).copied();
-        let known = find(real).zip(find(&self.pools.apply(real.to_vec())));
+        let known = find(real).zip(find(&self.pools.apply(real.to_vec(), node)));
         let Some((real, mut now)) = known else {
             let message = format!("the kernel has no huge pages of {page}");
             return Err(BackendError::new(BackendErrorKind::NotFound, message));
         };
-        while now.size() < pages && self.add_page(machine, page) {
+        while now.size() < pages && self.add_page(machine, (page, node)) {
             now.total += 1;
         }
-        while now.size() > pages && now.free > now.reserved && self.remove_page(machine, &real) {
+        while now.size() > pages
+            && now.free > now.reserved
+            && self.remove_page(machine, &real, node)
+        {
             now.total -= 1;
             now.free -= 1;
         }
@@ -118,37 +155,43 @@ impl WhatIfMemory {
         Ok(now.total)
     }
 
-    fn add_page(&mut self, machine: &mut MachineCopy, page: Bytes) -> bool {
-        let gone = count_of(&self.pools.given_back, page);
-        if gone > 0 {
-            set_count(&mut self.pools.given_back, page, gone - 1);
+    fn add_page(&mut self, machine: &mut MachineCopy, part: PoolPart) -> bool {
+        if take_one(&mut self.pools.given_back, part) {
             return true;
         }
+        let (page, node) = part;
         if page < machine.info.slice_bytes {
-            let made = count_of(&self.pools.small, page);
-            set_count(&mut self.pools.small, page, made + 1);
+            add_one(&mut self.pools.small, part);
             return true;
         }
         let slices = &machine.snapshot.slices;
         let ranges = huge_page_ranges(&machine.info, slices, page);
-        let found = cheapest_first(&ranges).into_iter().find_map(|range| {
-            let ids: Vec<_> =
-                machine.info.slices_touching(range.start.0..range.start.0 + page.0).collect();
-            ids.iter().all(|id| is_offline(machine, *id)).then_some(ids)
-        });
-        let Some(ids) = found else { return false };
-        for id in &ids {
+        let found = cheapest_first(&ranges)
+            .into_iter()
+            .filter(|range| node.is_none_or(|node| node == range.zone.node))
+            .find_map(|range| {
+                let run = range.start.0..range.start.0 + page.0;
+                let slices: Vec<_> = machine.info.slices_touching(run).collect();
+                let all_off = slices.iter().all(|id| is_offline(machine, *id));
+                all_off.then_some(LargePage { size: page, node: range.zone.node, slices })
+            });
+        let Some(made) = found else { return false };
+        for id in &made.slices {
             show_slice(machine, *id);
         }
-        self.pools.large.push((page, ids));
+        self.pools.large.push(made);
         true
     }
 
-    fn remove_page(&mut self, machine: &mut MachineCopy, real: &HugePagePool) -> bool {
-        let page = real.page;
-        if let Some(at) = self.pools.large.iter().rposition(|(size, _)| *size == page) {
-            let (_, ids) = self.pools.large.remove(at);
-            for id in ids {
+    fn remove_page(
+        &mut self,
+        machine: &mut MachineCopy,
+        real: &HugePagePool,
+        node: Option<NodeId>,
+    ) -> bool {
+        let part = (real.page, node);
+        if let Some(at) = self.pools.large.iter().rposition(|page| page.is_of(part)) {
+            for id in self.pools.large.remove(at).slices {
                 self.forget(id);
                 if let Some(at) = machine.find(id) {
                     let slice = &mut machine.snapshot.slices[at];
@@ -163,16 +206,13 @@ impl WhatIfMemory {
             }
             return true;
         }
-        let made = count_of(&self.pools.small, page);
-        if made > 0 {
-            set_count(&mut self.pools.small, page, made - 1);
+        if take_one(&mut self.pools.small, part) {
             return true;
         }
-        let gone = count_of(&self.pools.given_back, page);
-        if gone >= real.unused() {
+        if count_of(&self.pools.given_back, part) >= real.unused() {
             return false;
         }
-        set_count(&mut self.pools.given_back, page, gone + 1);
+        add_one(&mut self.pools.given_back, part);
         true
     }
 }

@@ -133,7 +133,7 @@ struct HugeTaker {
 
 impl MemoryTakers {
     fn read(backend: &dyn Backend) -> Result<Self> {
-        let pools = backend.huge_page_pools()?;
+        let pools = backend.huge_page_pools(None)?;
         let taken = pools.iter().filter(|pool| pool.total > 0);
         Ok(Self {
             buffers: backend.buffer_books()?,

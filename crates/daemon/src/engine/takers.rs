@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use ramslice_backend::{HugePageRange, ZoneKey, cheapest_first, huge_page_ranges, make_huge_page};
+use ramslice_backend::{
+    HugePagePlace, HugePageRange, ZoneKey, cheapest_first, huge_page_ranges, make_huge_page,
+};
 use ramslice_policy::{OfflineTaker, PoolAction, PoolBook, PoolDecision, TakersObservation};
 use ramslice_types::{
     Backend, BackendError, BufferBooks, Bytes, CacheChoice, HugePagePool, Pages, Reason, Request,
@@ -87,7 +89,7 @@ pub(super) struct TakersSeen {
 
 impl TakersSeen {
     fn read(backend: &dyn Backend) -> Result<Self, BackendError> {
-        Ok(Self { pools: backend.huge_page_pools()?, buffers: backend.buffer_books()? })
+        Ok(Self { pools: backend.huge_page_pools(None)?, buffers: backend.buffer_books()? })
     }
 }
 
@@ -175,13 +177,13 @@ impl DecisionEngine {
             PoolAction::Make(count) => (count, self.make_pages(backend, page, count)),
             PoolAction::GiveBack(count) => {
                 let size = before.size().saturating_sub(count);
-                let result = backend.resize_huge_page_pool(page, size);
+                let result = backend.resize_huge_page_pool(page, None, size);
                 (count, result.map(|_| MadePages::default()))
             }
         };
         self.takers.has_acted = true;
         let pool = backend
-            .huge_page_pools()
+            .huge_page_pools(None)
             .map(|pools| pools.into_iter().find(|pool| pool.page == page).unwrap_or(*before));
         let (made, pool) = match (made, pool) {
             (Ok(made), Ok(pool)) => (made, pool),
@@ -219,7 +221,9 @@ impl DecisionEngine {
         let until = Instant::now() + self.settings.deadline;
         // The policies' requests have changed it
         let look = MachineSnapshot::take(backend)?;
-        let ranges = huge_page_ranges(&look.info, &look.snapshot.slices, page);
+        let place = HugePagePlace::read(backend, None)?;
+        let mut ranges = huge_page_ranges(&look.info, &look.snapshot.slices, page);
+        ranges.retain(|range| place.has(range));
         let mut room: BTreeMap<ZoneKey, Pages> =
             look.zones.iter().map(|zone| (ZoneKey::of(zone), room(&look, zone))).collect();
         let needed = page.pages(look.info.page_bytes);
@@ -242,7 +246,7 @@ impl DecisionEngine {
             let stop = self.stop.clone();
             let refusal = make_huge_page(
                 backend,
-                page,
+                (page, &place),
                 range,
                 CacheChoice::Auto,
                 &|| stop.load(Ordering::Relaxed) || Instant::now() >= until,

@@ -26,7 +26,7 @@ fn wants(mode: &str, takers: &str) -> DaemonSettings {
 }
 
 fn pool_of(machine: &TestMachine) -> HugePagePool {
-    machine.real.huge_page_pools().unwrap()[0]
+    machine.real.huge_page_pools(None).unwrap()[0]
 }
 
 fn status(engine: &DecisionEngine) -> TakersStatus {

@@ -221,13 +221,18 @@ impl Backend for SimulatedMachine {
         Ok(outcome)
     }
 
-    fn huge_page_pools(&self) -> Result<Vec<HugePagePool>, BackendError> {
+    fn huge_page_pools(&self, _node: Option<NodeId>) -> Result<Vec<HugePagePool>, BackendError> {
         Ok(self.pool.lock().unwrap().iter().map(|(pool, _)| *pool).collect())
     }
 
     /// As the kernel does: no page goes that is in use, and what is no longer in the pool and in
     /// use counts as lent.
-    fn resize_huge_page_pool(&self, _page: Bytes, pages: u64) -> Result<u64, BackendError> {
+    fn resize_huge_page_pool(
+        &self,
+        _page: Bytes,
+        _node: Option<NodeId>,
+        pages: u64,
+    ) -> Result<u64, BackendError> {
         let mut pool = self.pool.lock().unwrap();
         let (pool, most) = pool.as_mut().expect("a test that resizes has one");
         let in_use = pool.total - pool.free;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use ramslice_backend::sys::SignalInterrupt;
 use ramslice_backend::{
-    HugePageRange, cheapest_first, huge_page_ranges, make_huge_page, page_owner_danger,
-    write_out_file_systems,
+    HugePagePlace, HugePageRange, cheapest_first, huge_page_ranges, make_huge_page,
+    page_owner_danger, write_out_file_systems,
 };
 use ramslice_types::{
     Backend, BackendError, BackendErrorKind, Bytes, CacheChoice, HugePagePool, Price, Reason,
@@ -160,7 +160,7 @@ pub(crate) fn run(
     }
     let backend = context.backend()?;
     let backend = backend.as_ref();
-    let known = backend.huge_page_pools()?;
+    let known = backend.huge_page_pools(None)?;
     if let Some(size) = args.size
         && !known.iter().any(|pool| pool.page == size)
     {
@@ -183,7 +183,7 @@ fn unknown_size(size: Bytes, known: &[HugePagePool]) -> String {
 
 /// The pool of this size, which the kernel has.
 fn pool(backend: &dyn Backend, size: Bytes) -> Result<HugePagePool> {
-    let pools = backend.huge_page_pools()?;
+    let pools = backend.huge_page_pools(None)?;
     let known = pools.iter().find(|pool| pool.page == size).copied();
     known.ok_or_else(|| UsageError(unknown_size(size, &pools)).into())
 }
@@ -266,7 +266,7 @@ fn give_back(
         );
         return Err(UsageError(text).into());
     }
-    let total = backend.resize_huge_page_pool(size, before.size().saturating_sub(count))?;
+    let total = backend.resize_huge_page_pool(size, None, before.size().saturating_sub(count))?;
     let got = before.total.saturating_sub(total);
     if context.json() {
         let body = HugeDocument {
@@ -294,14 +294,17 @@ fn get(
         return Err(UsageError(danger).into());
     }
     let (info, _, snapshot) = backend.view()?;
-    let ranges = huge_page_ranges(&info, &snapshot.slices, size);
+    let place = HugePagePlace::read(backend, None)?;
+    let mut ranges = huge_page_ranges(&info, &snapshot.slices, size);
+    ranges.retain(|range| place.has(range));
     let before = pool(backend, size)?.total;
     let (outcomes, objects) = if args.dry_run {
         dry_run(args, backend, &ranges, count)
     } else {
         let progress = io::stderr().is_terminal() && !context.json();
         interruptible(|interrupt| {
-            let done = make_pages(args, backend, &ranges, (size, count), (interrupt, progress))?;
+            let wanted = (size, count);
+            let done = make_pages(args, backend, &place, &ranges, wanted, (interrupt, progress))?;
             if progress {
                 stderr::clear();
             }
@@ -355,6 +358,7 @@ fn dry_run(
 fn make_pages(
     args: &HugeArgs,
     backend: &dyn Backend,
+    place: &HugePagePlace,
     ranges: &[HugePageRange],
     (size, count): (Bytes, u64),
     (interrupt, progress): (&SignalInterrupt, bool),
@@ -362,7 +366,7 @@ fn make_pages(
     let make = |range: &HugePageRange, expected: &mut Price| {
         make_huge_page(
             backend,
-            size,
+            (size, place),
             range,
             args.cache,
             &|| interrupt.requested(),
