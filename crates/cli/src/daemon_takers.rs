@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ramslice_types::Bytes;
+use ramslice_types::{Bytes, NodeId};
 use serde::{Deserialize, Serialize};
 
 /// Where the daemon writes its status.
@@ -36,6 +36,9 @@ struct DaemonTaker {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 struct DaemonHugePool {
     page_bytes: Bytes,
+    /// Absent for the whole pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    node: Option<NodeId>,
     wanted_pages: u64,
     total_pages: u64,
     unused_pages: u64,
@@ -66,10 +69,11 @@ impl DaemonTakers {
         let last = self.last_change.as_ref().filter(|last| **last != self.why);
         let last = last.map_or_else(String::new, |last| format!("; last it {last}"));
         Some(format!(
-            "emptied memory, dearest first: {}; huge pages of {}: {} of {} wanted, {} unused, {} \
-             made; {}{last}",
+            "emptied memory, dearest first: {}; huge pages of {}{}: {} of {} wanted, {} unused, \
+             {} made; {}{last}",
             values.join(", "),
             pool.page_bytes,
+            pool.node.map_or_else(String::new, |node| format!(" on node {node}")),
             pool.total_pages,
             pool.wanted_pages,
             pool.unused_pages,
@@ -107,6 +111,12 @@ mod tests {
              3 of 3 wanted, 2 unused, 2 made; the pool has all pages that are wanted; last it made \
              2 huge pages"
         );
+        let huge = serde_json::json!({
+            "page_bytes": 1 << 30, "node": 1, "wanted_pages": 3, "total_pages": 0,
+            "unused_pages": 0, "made_pages": 0,
+        });
+        let words = takers(&huge).words().unwrap();
+        assert!(words.contains("huge pages of 1 GiB on node 1: 0 of 3 wanted"), "{words}");
     }
 
     #[test]

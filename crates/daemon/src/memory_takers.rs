@@ -1,7 +1,7 @@
 //! Who has memory that was emptied, for status and metrics.
 
 use ramslice_policy::{OfflineTaker, TakerValues};
-use ramslice_types::{BufferBooks, Bytes, HugePagePool};
+use ramslice_types::{BufferBooks, Bytes, HugePagePool, NodeId};
 use serde::Serialize;
 
 /// Who has emptied memory, and why the pool of huge pages is as it is.
@@ -37,11 +37,14 @@ pub struct TakerStatus {
     pub unused_bytes: Option<Bytes>,
 }
 
-/// The pool of huge pages that are wanted.
+/// The pool of huge pages that are wanted, or its part on the node that they are wanted on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct HugeTakerStatus {
     /// The size of a page.
     pub page_bytes: Bytes,
+    /// The node; absent for the whole pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
     /// So many are wanted.
     pub wanted_pages: u64,
     /// In the pool, with what is lent beyond its size.
@@ -56,9 +59,10 @@ pub struct HugeTakerStatus {
 
 impl HugeTakerStatus {
     /// Of a pool of which so many pages are wanted and were made.
-    pub fn new(pool: &HugePagePool, wanted: u64, made: u64) -> Self {
+    pub fn new(pool: &HugePagePool, node: Option<NodeId>, wanted: u64, made: u64) -> Self {
         Self {
             page_bytes: pool.page,
+            node,
             wanted_pages: wanted,
             total_pages: pool.total,
             unused_pages: pool.unused(),

@@ -56,7 +56,7 @@ fn memory(time: u64) -> PersistedState {
         would_earn_windows: Some(14),
         would_wake: 5,
         prices: None,
-        pools: vec![ramslice_policy::PoolBook::new(Bytes(1 << 30))],
+        pools: vec![ramslice_policy::PoolBook::new(Bytes(1 << 30), None)],
     }
 }
 

@@ -3,7 +3,7 @@
 use ramslice_policy::settings;
 
 /// Numbers: the smallest, the largest, and whether they must be whole.
-const NUMBERS: [(&str, f64, f64, bool); 17] = [
+const NUMBERS: [(&str, f64, f64, bool); 18] = [
     ("period_seconds", 0.05, 3600.0, false),
     ("requests.deadline_seconds", 0.1, 60.0, false),
     ("requests.max_slices", 1.0, 1_048_576.0, true),
@@ -18,6 +18,7 @@ const NUMBERS: [(&str, f64, f64, bool); 17] = [
     ("takers.huge", 0.0, 1e9, false),
     ("takers.buffers", 0.0, 1e9, false),
     ("takers.huge_count", 0.0, 1_048_576.0, true),
+    ("takers.huge_node", 0.0, 1023.0, true),
     ("takers.settle_seconds", 0.0, 86_400.0, false),
     ("state.save_seconds", 0.0, 86_400.0, false),
     ("stock.look_share", 0.0001, 0.5, false),

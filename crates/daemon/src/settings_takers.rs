@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ramslice_policy::{HugePageWish, TakerValues, TakersConfig};
-use ramslice_types::{Bytes, parse_bytes};
+use ramslice_types::{Bytes, NodeId, parse_bytes};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -28,6 +28,7 @@ pub(crate) struct RawTakers {
     buffers: Option<Spanned<f64>>,
     huge_size: Option<Spanned<String>>,
     huge_count: Option<Spanned<u32>>,
+    huge_node: Option<Spanned<i32>>,
     settle_seconds: Option<Spanned<f64>>,
 }
 
@@ -59,10 +60,15 @@ impl RawTakers {
             buffers: checks.number("takers.buffers", self.buffers, BUFFERS),
         };
         let count = checks.number("takers.huge_count", self.huge_count, 0);
+        let node = self.huge_node.map(|node| checks.number("takers.huge_node", Some(node), 0));
         let settle = checks.number("takers.settle_seconds", self.settle_seconds, SETTLE_SECONDS);
         TakersConfig {
             values,
-            huge: (count > 0).then(|| HugePageWish { page, count: u64::from(count) }),
+            huge: (count > 0).then(|| HugePageWish {
+                page,
+                node: node.map(NodeId),
+                count: u64::from(count),
+            }),
             settle: Duration::from_secs_f64(settle),
         }
     }

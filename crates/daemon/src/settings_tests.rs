@@ -106,6 +106,12 @@ fn what_is_wrong_is_told_with_its_place_and_what_is_allowed() {
         ("[takers]\nhuge = -1", "3:8", "takers.huge is -1: it must be a number from 0 to 10"),
         ("[takers]\nsleep = \"much\"", "3:9", "takers.sleep is \"much\": it must be a number"),
         ("[takers]\nhuge_count = 1.5", "3:14", "takers.huge_count is 1.5: it must be a whole"),
+        ("[takers]\nhuge_node = -1", "3:13", "takers.huge_node is -1: it must be a whole number"),
+        (
+            "[takers]\nhuge_node = \"one\"",
+            "3:13",
+            "takers.huge_node is \"one\": it must be a whole",
+        ),
         ("[takers]\nhuge_size = \"3MiB\"", "3:13", "takers.huge_size: `3MiB` is no size of a page"),
         ("[takers]\nhuge_size = \"big\"", "3:13", "takers.huge_size: "),
         ("[takers]\ncount = 4", "3:1", "expected one of `sleep`, `host`, `huge`, `buffers`"),

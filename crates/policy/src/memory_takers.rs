@@ -14,7 +14,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ramslice_types::{Bytes, HugePagePool};
+use ramslice_types::{Bytes, HugePagePool, NodeId};
 use serde::{Deserialize, Serialize};
 
 /// How many times as much as another a use must be worth to take its memory.
@@ -41,7 +41,9 @@ pub struct TakerValues {
 pub struct HugePageWish {
     /// The size of a page.
     pub page: Bytes,
-    /// So many in the pool at least, in use or not.
+    /// The node that they are wanted on; none if that is all the same.
+    pub node: Option<NodeId>,
+    /// So many in the pool at least, or in its part on that node, in use or not.
     pub count: u64,
 }
 
@@ -92,7 +94,7 @@ impl OfflineTaker {
 pub struct TakersObservation {
     /// When.
     pub time: Duration,
-    /// The pool of the size that the book is about.
+    /// The pool that the book is about, or its part on a node.
     pub pool: HugePagePool,
     /// What becomes of slices that are off.
     pub offline: OfflineTaker,
@@ -177,12 +179,16 @@ pub struct PoolDecision {
     pub why: TakerReason,
 }
 
-/// What is known of a pool from look to look. It can be saved, and holds for one boot.
+/// What is known of a pool, or its part on a node, from look to look. It can be saved, and holds for
+/// one boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolBook {
     /// The size of its pages.
     #[serde(rename = "page_bytes")]
     page: Bytes,
+    /// The node that they are on; none for the whole pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    node: Option<NodeId>,
     /// Pages that were made for the wish, and not given back.
     #[serde(rename = "made_pages")]
     made: u64,
@@ -198,15 +204,25 @@ pub struct PoolBook {
 }
 
 impl PoolBook {
-    /// Of a pool all of which is the administrator's.
-    pub fn new(page: Bytes) -> Self {
+    /// Of a pool, or its part on a node, all of which is the administrator's.
+    pub fn new(page: Bytes, node: Option<NodeId>) -> Self {
         let (keep_until, make_after) = (Duration::ZERO, Duration::ZERO);
-        Self { page, made: 0, size: None, keep_until, make_after, failures: 0 }
+        Self { page, node, made: 0, size: None, keep_until, make_after, failures: 0 }
     }
 
     /// The size of its pages.
     pub fn page(&self) -> Bytes {
         self.page
+    }
+
+    /// The node whose part of the pool it is about, if it is not about all of it.
+    pub fn node(&self) -> Option<NodeId> {
+        self.node
+    }
+
+    /// Whether it is about the pool that these pages are wanted in.
+    pub fn is_of(&self, wish: &HugePageWish) -> bool {
+        (self.page, self.node) == (wish.page, wish.node)
     }
 
     /// Pages that were made for the wish and are still there, in use or not.
@@ -232,7 +248,7 @@ impl PoolBook {
         let longest = config.settle * 2u32.pow(MOST_DOUBLINGS);
         self.keep_until = self.keep_until.min(seen.time + config.settle);
         self.make_after = self.make_after.min(seen.time + longest);
-        let wish = config.huge.filter(|wish| wish.page == self.page);
+        let wish = config.huge.filter(|wish| self.is_of(wish));
         let (count, value) = wish.map_or((0, 0.0), |wish| (wish.count, config.values.huge));
         let offline = seen.offline.value(&config.values);
         let offline_is_dearer = is_dearer(offline, value);

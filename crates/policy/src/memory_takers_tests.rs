@@ -10,7 +10,7 @@ const SETTLE: Duration = Duration::from_mins(10);
 fn config(sleep: f64, huge: f64, count: u64) -> TakersConfig {
     TakersConfig {
         values: TakerValues { sleep, host: 140.0, huge, buffers: 1000.0 },
-        huge: Some(HugePageWish { page: GIB, count }),
+        huge: Some(HugePageWish { page: GIB, node: None, count }),
         settle: SETTLE,
     }
 }
@@ -32,7 +32,7 @@ fn seen(seconds: u64, pool: HugePagePool) -> TakersObservation {
 
 /// A book of a pool of which so many pages were made, long ago.
 fn book(size: u64, made: u64) -> PoolBook {
-    PoolBook { made, size: Some(size), ..PoolBook::new(GIB) }
+    PoolBook { made, size: Some(size), ..PoolBook::new(GIB, None) }
 }
 
 #[test]
@@ -144,6 +144,29 @@ enum Happens {
     Nothing,
 }
 
+#[test]
+fn a_wish_for_another_node_is_none_for_this_one() {
+    let mut config = config(1.0, 10.0, 4);
+    let calm = seen(10_000, pool(2, 0));
+    config.huge = Some(HugePageWish { node: Some(NodeId(1)), ..config.huge.unwrap() });
+    // What was made for the whole pool is no longer wanted there
+    assert_eq!(book(2, 2).decide(&config, &calm).action, PoolAction::GiveBack(2));
+    let mut other = PoolBook::new(GIB, Some(NodeId(0)));
+    assert_eq!(other.decide(&config, &calm).action, PoolAction::Keep);
+    let mut there = PoolBook::new(GIB, Some(NodeId(1)));
+    assert_eq!(there.decide(&config, &calm).action, PoolAction::Make(2));
+}
+
+#[test]
+fn a_book_that_was_saved_without_a_node_is_of_the_whole_pool() {
+    let text = serde_json::to_string(&book(3, 1)).unwrap();
+    assert!(!text.contains("node"), "{text}");
+    assert_eq!(serde_json::from_str::<PoolBook>(&text).unwrap(), book(3, 1));
+    let on_node = PoolBook { node: Some(NodeId(1)), ..book(3, 1) };
+    let text = serde_json::to_string(&on_node).unwrap();
+    assert_eq!(serde_json::from_str::<PoolBook>(&text).unwrap(), on_node);
+}
+
 fn happens() -> impl Strategy<Value = Happens> {
     prop_oneof![
         (0..4u64).prop_map(Happens::Use),
@@ -164,7 +187,7 @@ proptest! {
         events in prop::collection::vec((happens(), 1..400u64, 0..5u64), 1..80)
     ) {
         let mut config = config(1.0, 10.0, 3);
-        let mut book = PoolBook::new(GIB);
+        let mut book = PoolBook::new(GIB, None);
         let (mut size, mut used, mut promised, mut administrators) = (0u64, 0u64, 0u64, 0u64);
         let (mut time, mut given_back_at, mut made_at) = (0, None, None);
         for (event, seconds, room) in events {
@@ -183,7 +206,7 @@ proptest! {
                 Happens::Refused => refused = 1,
                 Happens::Values(sleep, huge, count) => {
                     config.values = TakerValues { sleep, huge, ..config.values };
-                    config.huge = Some(HugePageWish { page: GIB, count });
+                    config.huge = Some(HugePageWish { page: GIB, node: None, count });
                 }
                 Happens::Administrator(_) | Happens::Nothing => {}
             }

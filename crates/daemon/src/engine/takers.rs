@@ -10,8 +10,8 @@ use ramslice_backend::{
 };
 use ramslice_policy::{OfflineTaker, PoolAction, PoolBook, PoolDecision, TakersObservation};
 use ramslice_types::{
-    Backend, BackendError, BufferBooks, Bytes, CacheChoice, HugePagePool, Pages, Reason, Request,
-    RequestOutcome,
+    Backend, BackendError, BufferBooks, Bytes, CacheChoice, HugePagePool, NodeId, Pages, Reason,
+    Request, RequestOutcome,
 };
 use tracing::{debug, info, warn};
 
@@ -129,6 +129,12 @@ impl DecisionEngine {
             }
             Some(wish) => unknown_size(wish.page, pools),
         };
+        // Its error names the nodes that there are
+        let node = wish.and_then(|wish| wish.node).filter(|_| !look.info.is_stock());
+        let unknown = node.and_then(|node| HugePagePlace::read(backend, Some(node)).err());
+        if let Some(error) = unknown {
+            self.takers.status.why = format!("takers.huge_node: {error}");
+        }
         if look.info.is_stock() {
             return Some(seen);
         }
@@ -137,28 +143,28 @@ impl DecisionEngine {
         let mut books =
             std::mem::take(if is_imagined { &mut takers.imagined } else { &mut takers.real });
         if let Some(wish) = wish
-            && !books.iter().any(|book| book.page() == wish.page)
+            && !books.iter().any(|book| book.is_of(&wish))
         {
-            books.push(PoolBook::new(wish.page));
+            books.push(PoolBook::new(wish.page, wish.node));
         }
         for book in &mut books {
-            let Some(pool) = pools.iter().find(|pool| pool.page == book.page()) else { continue };
+            let Some(pool) = pool_of(backend, pools, book) else { continue };
             let seen = TakersObservation {
                 time: self.time,
-                pool: *pool,
+                pool,
                 offline: offline_taker(backend, look),
                 is_short,
                 is_paused: self.paused_until.is_some(),
                 refused_buffers,
             };
             let decision = book.decide(&self.settings.takers, &seen);
-            let why = self.carry_out_on_pool(backend, book, pool, decision);
-            if wish.is_some_and(|wish| wish.page == book.page()) || book.made() > 0 {
+            let why = self.carry_out_on_pool(backend, book, &pool, decision);
+            if wish.is_some_and(|wish| book.is_of(&wish)) || book.made() > 0 {
                 self.takers.status.why = why;
             }
         }
         // Of pools that nothing is wanted of, there is nothing to know
-        books.retain(|book| book.made() > 0 || wish.is_some_and(|wish| wish.page == book.page()));
+        books.retain(|book| book.made() > 0 || wish.is_some_and(|wish| book.is_of(&wish)));
         *(if is_imagined { &mut self.takers.imagined } else { &mut self.takers.real }) = books;
         Some(seen)
     }
@@ -171,19 +177,20 @@ impl DecisionEngine {
         before: &HugePagePool,
         decision: PoolDecision,
     ) -> String {
-        let (action, page, settle) = (decision.action, book.page(), self.settings.takers.settle);
+        let (action, settle) = (decision.action, self.settings.takers.settle);
+        let (page, node) = (book.page(), book.node());
         let (wanted, made) = match action {
             PoolAction::Keep => return decision.why.to_string(),
-            PoolAction::Make(count) => (count, self.make_pages(backend, page, count)),
+            PoolAction::Make(count) => (count, self.make_pages(backend, (page, node), count)),
             PoolAction::GiveBack(count) => {
                 let size = before.size().saturating_sub(count);
-                let result = backend.resize_huge_page_pool(page, None, size);
+                let result = backend.resize_huge_page_pool(page, node, size);
                 (count, result.map(|_| MadePages::default()))
             }
         };
         self.takers.has_acted = true;
         let pool = backend
-            .huge_page_pools(None)
+            .huge_page_pools(node)
             .map(|pools| pools.into_iter().find(|pool| pool.page == page).unwrap_or(*before));
         let (made, pool) = match (made, pool) {
             (Ok(made), Ok(pool)) => (made, pool),
@@ -200,7 +207,7 @@ impl DecisionEngine {
         let is_refused = made.refusal.is_some() && (!made.is_late || done == 0);
         book.finished(action, &pool, is_refused, self.time, settle);
         let imagined = backend.simulated_offline().is_some();
-        let words = words(action, done, wanted, page, imagined);
+        let words = words(action, done, wanted, (page, node), imagined);
         let rest = made.refusal.map_or_else(String::new, |why| format!("; the rest not: {why}"));
         let text = format!("{words}, because {}{rest}", decision.why);
         info!("{text}");
@@ -211,17 +218,17 @@ impl DecisionEngine {
         text
     }
 
-    /// Makes so many pages, of the ranges that cost least.
+    /// Makes so many pages, of the ranges that cost least, on a node if one is wanted.
     fn make_pages(
         &mut self,
         backend: &dyn Backend,
-        page: Bytes,
+        (page, node): (Bytes, Option<NodeId>),
         count: u64,
     ) -> Result<MadePages, BackendError> {
         let until = Instant::now() + self.settings.deadline;
         // The policies' requests have changed it
         let look = MachineSnapshot::take(backend)?;
-        let place = HugePagePlace::read(backend, None)?;
+        let place = HugePagePlace::read(backend, node)?;
         let mut ranges = huge_page_ranges(&look.info, &look.snapshot.slices, page);
         ranges.retain(|range| place.has(range));
         let mut room: BTreeMap<ZoneKey, Pages> =
@@ -319,12 +326,19 @@ impl DecisionEngine {
         let is_imagined = backend.simulated_offline().is_some();
         let books = if is_imagined { &self.takers.imagined } else { &self.takers.real };
         let config = &self.settings.takers;
-        let made =
-            |page| books.iter().filter(|book| book.page() == page).map(PoolBook::made).sum::<u64>();
-        let page = config.huge.map(|wish| wish.page).or_else(|| books.first().map(PoolBook::page));
-        let huge = page.and_then(|page| {
-            let pool = pools.iter().find(|pool| pool.page == page)?;
-            Some(HugeTakerStatus::new(pool, config.huge.map_or(0, |wish| wish.count), made(page)))
+        let wanted = config.huge.as_ref();
+        let wished = wanted.map(|wish| PoolBook::new(wish.page, wish.node));
+        let shown = match &wished {
+            Some(wished) => {
+                let book = books.iter().find(|book| wanted.is_some_and(|wish| book.is_of(wish)));
+                Some(book.unwrap_or(wished))
+            }
+            None => books.first(),
+        };
+        let huge = shown.and_then(|book| {
+            let pool = pool_of(backend, &pools, book)?;
+            let count = wanted.map_or(0, |wish| wish.count);
+            Some(HugeTakerStatus::new(&pool, book.node(), count, book.made()))
         });
         let offline = look.info.offline_pages.bytes(look.info.page_bytes);
         let status = &mut self.takers.status;
@@ -337,6 +351,16 @@ impl DecisionEngine {
             buffers.as_ref(),
         );
         self.metrics.takers(status);
+    }
+}
+
+/// The pool that a book is about, or its part on a node; none where the kernel has none.
+fn pool_of(backend: &dyn Backend, pools: &[HugePagePool], book: &PoolBook) -> Option<HugePagePool> {
+    let find = |pools: &[HugePagePool]| pools.iter().find(|pool| pool.page == book.page()).copied();
+    match book.node() {
+        None => find(pools),
+        // A node may be gone, or never have been there
+        Some(_) => find(&backend.huge_page_pools(book.node()).ok()?),
     }
 }
 
@@ -380,7 +404,13 @@ fn unknown_size(page: Bytes, pools: &[HugePagePool]) -> String {
     format!("takers.huge_size is {page}: this kernel has huge pages of {}", sizes.join(" and "))
 }
 
-fn words(action: PoolAction, done: u64, wanted: u64, page: Bytes, imagined: bool) -> String {
+fn words(
+    action: PoolAction,
+    done: u64,
+    wanted: u64,
+    (page, node): (Bytes, Option<NodeId>),
+    imagined: bool,
+) -> String {
     let of = if done == wanted { String::new() } else { format!(" of {wanted}") };
     let verb = match (action, imagined) {
         (PoolAction::GiveBack(_), false) => "gave back",
@@ -389,5 +419,6 @@ fn words(action: PoolAction, done: u64, wanted: u64, page: Bytes, imagined: bool
         (_, true) => "would have made",
     };
     let plural = if wanted == 1 { "page" } else { "pages" };
-    format!("{verb} {done}{of} huge {plural} of {page}")
+    let on = node.map_or_else(String::new, |node| format!(" on node {node}"));
+    format!("{verb} {done}{of} huge {plural} of {page}{on}")
 }

@@ -1,6 +1,7 @@
 //! Steps on the simulated machine: huge pages are made of what sleeps and given back.
 
-use ramslice_types::{BufferBooks, Bytes, HugePagePool, Reason, Request, RequestOp};
+use ramslice_sim::{SimConfig, ZoneConfig};
+use ramslice_types::{BufferBooks, Bytes, HugePagePool, NodeId, Reason, Request, RequestOp};
 
 use super::tests::{TestMachine, engine_of, settings, step, steps};
 use super::*;
@@ -209,6 +210,72 @@ fn mode_off_decides_nothing() {
     steps(&mut engine, &machine, 1_000_000, 3);
     assert_eq!((engine.settings.mode, pool_of(&machine)), (DaemonMode::Off, pool(1, 0)));
     assert!(status(&engine).why.contains("mode is off"));
+}
+
+/// Two nodes of 4 GiB, on each of which the pool has a page.
+fn two_nodes() -> TestMachine {
+    let slice = Bytes(64 << 20);
+    let mut config = SimConfig::new(slice * 64, slice);
+    let zone = config.zones[0].clone();
+    config.zones = (0..2).map(|node| ZoneConfig { node: NodeId(node), ..zone.clone() }).collect();
+    let machine = TestMachine::of(config);
+    *machine.node_pools.lock().unwrap() = vec![pool(1, 0); 2];
+    machine
+}
+
+fn parts(machine: &TestMachine) -> Vec<u64> {
+    machine.node_pools.lock().unwrap().iter().map(HugePagePool::size).collect()
+}
+
+#[test]
+fn pages_that_are_wanted_on_a_node_are_made_of_its_memory_and_given_back_there() {
+    let machine = two_nodes();
+    let mut engine = engine_of(wants("on", "huge_count = 3\nhuge_node = 1"), None);
+    let now = steps(&mut engine, &machine, 1_000_000, 20);
+    assert_eq!(parts(&machine), [1, 3]);
+    let said = status(&engine);
+    let huge = said.huge.unwrap();
+    assert_eq!((huge.node, huge.wanted_pages, huge.total_pages), (Some(NodeId(1)), 3, 3));
+    assert_eq!((huge.made_pages, huge.administrators_pages), (2, 1));
+    let last = said.last_change.unwrap();
+    assert!(last.starts_with("made 2 huge pages of 1 GiB on node 1, because"), "{last}");
+    engine.set_settings(wants("on", "huge_count = 3\nhuge_node = 1\nsleep = 20"));
+    steps(&mut engine, &machine, now, 22);
+    assert_eq!(parts(&machine), [1, 1]);
+}
+
+#[test]
+fn without_a_node_a_page_is_of_the_node_on_which_slices_sleep() {
+    let machine = two_nodes();
+    let mut engine = engine_of(wants("on", "huge_count = 3"), None);
+    steps(&mut engine, &machine, 1_000_000, 3);
+    // Of ranges alike, the highest; the whole pool's page would be of node 0
+    assert_eq!(parts(&machine), [1, 2]);
+    assert_eq!(status(&engine).huge.unwrap().node, None);
+}
+
+#[test]
+fn observe_works_out_pages_of_the_node_that_is_named() {
+    let machine = two_nodes();
+    let mut engine = engine_of(wants("observe", "huge_count = 3\nhuge_node = 0"), None);
+    steps(&mut engine, &machine, 1_000_000, 20);
+    assert_eq!((machine.sent(), parts(&machine)), (0, vec![1, 1]));
+    let huge = status(&engine).huge.unwrap();
+    assert_eq!((huge.node, huge.total_pages, huge.made_pages), (Some(NodeId(0)), 3, 2));
+    let sizes = [None, Some(NodeId(0)), Some(NodeId(1))]
+        .map(|node| machine.what_if.huge_page_pools(node).unwrap()[0].size());
+    assert_eq!(sizes, [4, 3, 1]);
+}
+
+#[test]
+fn a_node_that_is_not_there_is_named_with_those_that_are() {
+    let machine = two_nodes();
+    let mut engine = engine_of(wants("on", "huge_count = 3\nhuge_node = 4"), None);
+    steps(&mut engine, &machine, 1_000_000, 3);
+    let said = status(&engine);
+    assert_eq!((parts(&machine), said.huge), (vec![1, 1], None));
+    assert!(said.why.starts_with("takers.huge_node: there is no node 4"), "{}", said.why);
+    assert!(said.why.ends_with("nodes 0 and 1"), "{}", said.why);
 }
 
 #[test]

@@ -9,8 +9,8 @@ use ramslice_backend::WhatIfBackend;
 use ramslice_sim::{MemoryChange, OwnerClass, OwnerId, SimBackend, SimConfig};
 use ramslice_types::{
     Backend, BackendError, BackendErrorKind, BackendInfo, BufferBooks, Bytes, ContentsDetail,
-    HugePagePool, NodeId, Price, PriceParameter, Reason, Request, RequestOp, RequestOutcome,
-    SliceContents, SliceId, SliceSnapshot, SliceState, Zone,
+    HugePageNode, HugePagePool, NodeId, Price, PriceParameter, Reason, Request, RequestOp,
+    RequestOutcome, SliceContents, SliceId, SliceSnapshot, SliceState, Zone,
 };
 
 use super::DecisionEngine;
@@ -61,6 +61,8 @@ pub(super) struct SimulatedMachine {
     pub(super) unplugged: Mutex<Option<NodeId>>,
     /// Its pool of huge pages, if it has one, and how many pages it makes at most.
     pub(super) pool: Mutex<Option<(HugePagePool, u64)>>,
+    /// The parts of its pool on nodes, by their numbers; none if it has only the pool.
+    pub(super) node_pools: Mutex<Vec<HugePagePool>>,
     /// Buffers that it refused.
     pub(super) buffers: Mutex<Option<BufferBooks>>,
 }
@@ -114,6 +116,7 @@ impl SimulatedMachine {
             short: Mutex::default(),
             unplugged: Mutex::default(),
             pool: Mutex::default(),
+            node_pools: Mutex::default(),
             buffers: Mutex::default(),
         }
     }
@@ -221,8 +224,27 @@ impl Backend for SimulatedMachine {
         Ok(outcome)
     }
 
-    fn huge_page_pools(&self, _node: Option<NodeId>) -> Result<Vec<HugePagePool>, BackendError> {
+    fn huge_page_pools(&self, node: Option<NodeId>) -> Result<Vec<HugePagePool>, BackendError> {
+        let parts = self.node_pools.lock().unwrap();
+        if let Some(node) = node {
+            let part = parts.get(node.0 as usize).copied();
+            let missing = || BackendError::new(BackendErrorKind::NotFound, "no such node");
+            return part.map(|part| vec![part]).ok_or_else(missing);
+        }
+        let sum = parts.iter().copied().reduce(|sum, part| HugePagePool {
+            total: sum.total + part.total,
+            free: sum.free + part.free,
+            ..sum
+        });
+        if let Some(sum) = sum {
+            return Ok(vec![sum]);
+        }
         Ok(self.pool.lock().unwrap().iter().map(|(pool, _)| *pool).collect())
+    }
+
+    fn huge_page_nodes(&self) -> Result<Vec<HugePageNode>, BackendError> {
+        let nodes = (0..self.node_pools.lock().unwrap().len()).map(|node| NodeId(node as i32));
+        Ok(nodes.map(|node| HugePageNode { node, is_cold: false }).collect())
     }
 
     /// As the kernel does: no page goes that is in use, and what is no longer in the pool and in
@@ -230,9 +252,21 @@ impl Backend for SimulatedMachine {
     fn resize_huge_page_pool(
         &self,
         _page: Bytes,
-        _node: Option<NodeId>,
+        node: Option<NodeId>,
         pages: u64,
     ) -> Result<u64, BackendError> {
+        let mut parts = self.node_pools.lock().unwrap();
+        if !parts.is_empty() {
+            // What is asked of the whole pool comes from node 0, as if it were its turn
+            let at = node.map_or(0, |node| node.0 as usize);
+            let others: u64 = parts.iter().map(|part| part.total).sum::<u64>() - parts[at].total;
+            let pages = if node.is_some() { pages } else { pages.saturating_sub(others) };
+            let part = &mut parts[at];
+            let in_use = part.total - part.free;
+            part.total = pages.max(in_use);
+            part.free = part.total - in_use;
+            return Ok(part.total + if node.is_some() { 0 } else { others });
+        }
         let mut pool = self.pool.lock().unwrap();
         let (pool, most) = pool.as_mut().expect("a test that resizes has one");
         let in_use = pool.total - pool.free;
