@@ -1,6 +1,7 @@
 //! `ramslice huge`: huge pages for the kernel's pool, from slices that are emptied for them.
 
 mod objects;
+mod pools;
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -14,16 +15,16 @@ use ramslice_backend::{
     page_owner_danger, write_out_file_systems,
 };
 use ramslice_types::{
-    Backend, BackendError, BackendErrorKind, Bytes, CacheChoice, HugePagePool, Price, Reason,
-    Request, RequestOp, RequestOutcome, SliceId, parse_bytes,
+    Backend, BackendError, BackendErrorKind, Bytes, CacheChoice, HugePageNode, HugePagePool,
+    NodeId, Price, Reason, Request, RequestOp, RequestOutcome, parse_bytes,
 };
 use serde::Serialize;
 
 use self::objects::{ObjectChoice, ObjectsReport, shrink_and_make};
+use self::pools::{PoolRow, blocked, pool_rows, reasons, write_pools};
 use crate::context::{CommandContext, write_json};
 use crate::exit::{ExitStatus, UsageError};
 use crate::interrupt::interruptible;
-use crate::render::{ColumnAlign, TextTable};
 use crate::stderr;
 
 /// Times that a slice is tried from which pages did not move.
@@ -49,11 +50,16 @@ up names and inodes on the disk again, once. Page cache of local files stays; th
 and FUSE file systems goes with the inode. With `--cache drop`, all clean page cache goes last, \
 because a file's inode stays while its cache does.
 
+On a machine with several NUMA nodes, a page belongs to the node whose range was emptied, and all \
+nodes may be chosen but those of cold memory (`ramslice cold`). `--node` keeps to one, of cold \
+memory if you like, and what is said of the pool is then said of its part on that node.
+
 Examples:
   ramslice huge                            pools, what could be had, what stands in the way
   ramslice huge --size 1G --count 4        four pages more in the pool
   ramslice huge --size 1G --count 4 --dry-run
   ramslice huge --size 1G --count 4 --objects shrink
+  ramslice huge --size 1G --count 2 --node 1    two more, of memory of node 1
   ramslice huge --size 1G --give-back 2    two less, of those that are not in use
 
 The exit status is 0 if the pool has all the pages that were asked for, and 1 if it has fewer.";
@@ -81,35 +87,19 @@ pub(crate) struct HugeArgs {
     /// otherwise and nothing else keeps a range: keep leaves them, shrink drops all that it can
     #[arg(long, value_name = "CHOICE", default_value = "keep", requires = "count")]
     objects: ObjectChoice,
+    /// Keep to this NUMA node: its memory, and its part of the pool
+    #[arg(long, value_name = "NODE", value_parser = clap::value_parser!(i32).range(0..))]
+    node: Option<i32>,
     /// Only report what it would do and cost
     #[arg(long, requires = "count")]
     dry_run: bool,
-}
-
-#[derive(Serialize)]
-struct PoolRow {
-    page_bytes: Bytes,
-    total: u64,
-    free: u64,
-    reserved: u64,
-    surplus: u64,
-    /// Ranges that could be emptied for a page.
-    could_be_had: usize,
-    /// Ranges that cannot.
-    blocked: Vec<BlockedRange>,
-}
-
-#[derive(Serialize)]
-struct BlockedRange {
-    address: Bytes,
-    slice: SliceId,
-    reason: String,
 }
 
 /// How it went with a range.
 #[derive(Serialize)]
 struct RangeOutcome {
     address: Bytes,
+    node: NodeId,
     emptied_slices: usize,
     price_100cycles: Price,
     /// Absent if the pool got its page.
@@ -121,6 +111,9 @@ struct RangeOutcome {
 struct HugeDocument {
     #[serde(skip_serializing_if = "Option::is_none")]
     pools: Option<Vec<PoolRow>>,
+    /// The node that was named: totals are its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<NodeId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dry_run: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,6 +132,7 @@ struct HugeDocument {
 impl HugeDocument {
     const EMPTY: Self = Self {
         pools: None,
+        node: None,
         dry_run: None,
         wanted: None,
         got: None,
@@ -158,8 +152,16 @@ pub(crate) fn run(
                     nr_hugepages in /sys/kernel/mm/hugepages, best early after boot";
         return Err(UsageError(text.to_owned()).into());
     }
-    let backend = context.backend()?;
-    let backend = backend.as_ref();
+    run_on(args, context.backend()?.as_ref(), context, out)
+}
+
+fn run_on(
+    args: &HugeArgs,
+    backend: &dyn Backend,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<ExitStatus> {
+    let target = HugeTarget::read(backend, args.node.map(NodeId))?;
     let known = backend.huge_page_pools(None)?;
     if let Some(size) = args.size
         && !known.iter().any(|pool| pool.page == size)
@@ -167,9 +169,46 @@ pub(crate) fn run(
         return Err(UsageError(unknown_size(size, &known)).into());
     }
     match (args.size, args.count, args.give_back) {
-        (Some(size), Some(count), _) => get(args, backend, (size, count), context, out),
-        (Some(size), None, Some(count)) => give_back(backend, size, count, context, out),
-        _ => status(backend, &known, args.size, context, out),
+        (Some(size), Some(count), _) => get(args, backend, &target, (size, count), context, out),
+        (Some(size), None, Some(count)) => give_back(backend, &target, (size, count), context, out),
+        _ => status(backend, &target, args.size, context, out),
+    }
+}
+
+/// The nodes of the machine, and on which of them pages are made.
+struct HugeTarget {
+    nodes: Vec<HugePageNode>,
+    place: HugePagePlace,
+}
+
+impl HugeTarget {
+    fn read(backend: &dyn Backend, named: Option<NodeId>) -> Result<Self> {
+        let place = HugePagePlace::read(backend, named).map_err(|error| match error.kind() {
+            BackendErrorKind::NotFound => {
+                anyhow::Error::from(UsageError(format!("--node: {error}")))
+            }
+            _ => error.into(),
+        })?;
+        Ok(Self { nodes: backend.huge_page_nodes()?, place })
+    }
+
+    /// The pool of this size, which the kernel has; of a node that was named, its part.
+    fn pool(&self, backend: &dyn Backend, size: Bytes) -> Result<HugePagePool> {
+        let pools = backend.huge_page_pools(self.place.named())?;
+        let known = pools.iter().find(|pool| pool.page == size).copied();
+        known.ok_or_else(|| UsageError(unknown_size(size, &pools)).into())
+    }
+
+    fn has_several_nodes(&self) -> bool {
+        self.nodes.len() > 1
+    }
+
+    /// What the pool is called.
+    fn name(&self) -> String {
+        match self.place.named() {
+            Some(node) => format!("the pool of node {node}"),
+            None => "the pool".to_owned(),
+        }
     }
 }
 
@@ -181,95 +220,45 @@ fn unknown_size(size: Bytes, known: &[HugePagePool]) -> String {
     format!("--size {size}: this kernel has huge pages of {}", sizes.join(" and "))
 }
 
-/// The pool of this size, which the kernel has.
-fn pool(backend: &dyn Backend, size: Bytes) -> Result<HugePagePool> {
-    let pools = backend.huge_page_pools(None)?;
-    let known = pools.iter().find(|pool| pool.page == size).copied();
-    known.ok_or_else(|| UsageError(unknown_size(size, &pools)).into())
-}
-
 fn status(
     backend: &dyn Backend,
-    pools: &[HugePagePool],
+    target: &HugeTarget,
     only: Option<Bytes>,
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    let (info, _, snapshot) = backend.view()?;
-    let wanted = pools.iter().filter(|pool| only.is_none_or(|size| size == pool.page));
-    let rows: Vec<PoolRow> = wanted
-        .map(|pool| {
-            let ranges = huge_page_ranges(&info, &snapshot.slices, pool.page);
-            PoolRow {
-                page_bytes: pool.page,
-                total: pool.total,
-                free: pool.free,
-                reserved: pool.reserved,
-                surplus: pool.surplus,
-                could_be_had: cheapest_first(&ranges).len(),
-                blocked: ranges.iter().filter_map(blocked).collect(),
-            }
-        })
-        .collect();
+    let rows = pool_rows(backend, &target.nodes, &target.place, only)?;
     if context.json() {
-        write_json(out, "huge", HugeDocument { pools: Some(rows), ..HugeDocument::EMPTY })?;
-        return Ok(ExitStatus::Ok);
+        let node = target.place.named();
+        write_json(out, "huge", HugeDocument { pools: Some(rows), node, ..HugeDocument::EMPTY })?;
+    } else {
+        write_pools(&rows, out, &context.screen)?;
     }
-    let mut table = TextTable::new(&[
-        ("page", ColumnAlign::Right),
-        ("in pool", ColumnAlign::Right),
-        ("free", ColumnAlign::Right),
-        ("could be had", ColumnAlign::Right),
-        ("in the way elsewhere", ColumnAlign::Left),
-    ]);
-    for row in &rows {
-        table.row(vec![
-            row.page_bytes.to_string(),
-            row.total.to_string(),
-            row.free.to_string(),
-            row.could_be_had.to_string(),
-            reasons(&row.blocked),
-        ]);
-    }
-    table.write(out, &context.screen)?;
     Ok(ExitStatus::Ok)
-}
-
-fn blocked(range: &HugePageRange) -> Option<BlockedRange> {
-    let (slice, reason) = range.blocked?;
-    Some(BlockedRange { address: range.start, slice, reason: reason.code() })
-}
-
-/// How many ranges are kept by what, the most frequent first.
-fn reasons(blocked: &[BlockedRange]) -> String {
-    let mut counts = BTreeMap::new();
-    for range in blocked {
-        *counts.entry(range.reason.as_str()).or_insert(0) += 1;
-    }
-    let mut counts: Vec<_> = counts.into_iter().collect();
-    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect::<Vec<_>>().join(", ")
 }
 
 fn give_back(
     backend: &dyn Backend,
-    size: Bytes,
-    count: u64,
+    target: &HugeTarget,
+    (size, count): (Bytes, u64),
     context: &CommandContext,
     out: &mut dyn Write,
 ) -> Result<ExitStatus> {
-    let before = pool(backend, size)?;
+    let (before, node) = (target.pool(backend, size)?, target.place.named());
     if before.unused() < count {
         let text = format!(
-            "--give-back {count}: of the pool's pages of {size}, {} are not in use",
+            "--give-back {count}: of the pages of {size} in {}, {} are not in use",
+            target.name(),
             before.unused()
         );
         return Err(UsageError(text).into());
     }
-    let total = backend.resize_huge_page_pool(size, None, before.size().saturating_sub(count))?;
+    let size_then = before.size().saturating_sub(count);
+    let total = backend.resize_huge_page_pool(size, node, size_then)?;
     let got = before.total.saturating_sub(total);
     if context.json() {
         let body = HugeDocument {
+            node,
             wanted: Some(count),
             got: Some(got),
             total: Some(total),
@@ -277,7 +266,8 @@ fn give_back(
         };
         write_json(out, "huge", body)?;
     } else {
-        writeln!(out, "gave back {got} of {count} pages of {size}; the pool has {total}")?;
+        let pool = target.name();
+        writeln!(out, "gave back {got} of {count} pages of {size}; {pool} has {total}")?;
     }
     Ok(if got == count { ExitStatus::Ok } else { ExitStatus::Refused })
 }
@@ -286,6 +276,7 @@ fn give_back(
 fn get(
     args: &HugeArgs,
     backend: &dyn Backend,
+    target: &HugeTarget,
     (size, count): (Bytes, u64),
     context: &CommandContext,
     out: &mut dyn Write,
@@ -294,17 +285,16 @@ fn get(
         return Err(UsageError(danger).into());
     }
     let (info, _, snapshot) = backend.view()?;
-    let place = HugePagePlace::read(backend, None)?;
     let mut ranges = huge_page_ranges(&info, &snapshot.slices, size);
-    ranges.retain(|range| place.has(range));
-    let before = pool(backend, size)?.total;
+    ranges.retain(|range| target.place.has(range));
+    let before = target.pool(backend, size)?.total;
     let (outcomes, objects) = if args.dry_run {
         dry_run(args, backend, &ranges, count)
     } else {
         let progress = io::stderr().is_terminal() && !context.json();
         interruptible(|interrupt| {
-            let wanted = (size, count);
-            let done = make_pages(args, backend, &place, &ranges, wanted, (interrupt, progress))?;
+            let (place, wanted) = (&target.place, (size, count));
+            let done = make_pages(args, backend, place, &ranges, wanted, (interrupt, progress))?;
             if progress {
                 stderr::clear();
             }
@@ -312,9 +302,10 @@ fn get(
         })?
     };
     let got = nr_made(&outcomes);
-    let total = pool(backend, size)?.total;
+    let total = target.pool(backend, size)?.total;
     if context.json() {
         let body = HugeDocument {
+            node: target.place.named(),
             dry_run: Some(args.dry_run),
             wanted: Some(count),
             got: Some(got),
@@ -325,7 +316,7 @@ fn get(
         };
         write_json(out, "huge", body)?;
     } else {
-        report(args.dry_run, (size, count), &outcomes, &ranges, (before, total), out)?;
+        report(args.dry_run, target, (size, count), &outcomes, &ranges, (before, total), out)?;
         if let Some(objects) = objects {
             objects.write(args.dry_run, out)?;
         }
@@ -423,6 +414,7 @@ fn make_pages(
 fn outcome(range: &HugePageRange, refused: Option<String>) -> RangeOutcome {
     RangeOutcome {
         address: range.start,
+        node: range.zone.node,
         emptied_slices: range.to_empty.len(),
         price_100cycles: range.price,
         refused,
@@ -469,6 +461,7 @@ fn insist(
 
 fn report(
     dry_run: bool,
+    target: &HugeTarget,
     (size, count): (Bytes, u64),
     outcomes: &[RangeOutcome],
     ranges: &[HugePageRange],
@@ -483,15 +476,23 @@ fn report(
         };
         writeln!(
             out,
-            "page at {}: {what}; {} slices to empty, for {} units of 100 cycles",
-            range.address, range.emptied_slices, range.price_100cycles
+            "page at {}{}: {what}; {} slices to empty, for {} units of 100 cycles",
+            range.address,
+            if target.has_several_nodes() {
+                format!(" on node {}", range.node)
+            } else {
+                String::new()
+            },
+            range.emptied_slices,
+            range.price_100cycles
         )?;
     }
     let got = nr_made(outcomes);
     if dry_run {
         writeln!(out, "would make {got} of {count} pages of {size}")?;
     } else {
-        writeln!(out, "made {got} of {count} pages of {size}; the pool had {before}, has {total}")?;
+        let pool = target.name();
+        writeln!(out, "made {got} of {count} pages of {size}; {pool} had {before}, has {total}")?;
     }
     let blocked: Vec<_> = ranges.iter().filter_map(blocked).collect();
     if got < count && !blocked.is_empty() {
@@ -506,26 +507,4 @@ fn report(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_most_frequent_reason_comes_first() {
-        let blocked = |slice, reason: &str| BlockedRange {
-            address: Bytes(0),
-            slice: SliceId(slice),
-            reason: reason.to_owned(),
-        };
-        let all = [blocked(1, "slab"), blocked(2, "boot"), blocked(3, "slab")];
-        assert_eq!(reasons(&all), "2 slab, 1 boot");
-    }
-
-    #[test]
-    fn a_size_that_the_kernel_lacks_is_answered_by_those_it_has() {
-        let pool =
-            HugePagePool { page: Bytes(2 << 20), total: 0, free: 0, reserved: 0, surplus: 0 };
-        let text = unknown_size(Bytes(1 << 30), &[pool]);
-        assert!(text.contains("1 GiB") && text.contains("2 MiB"), "{text}");
-        assert!(unknown_size(Bytes(1 << 30), &[]).contains("no huge pages"));
-    }
-}
+mod tests;
