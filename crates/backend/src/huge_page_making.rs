@@ -5,11 +5,14 @@ use std::ops::Range;
 
 use ramslice_types::{
     Backend, BackendError, BackendInfo, Bytes, CacheChoice, HugePagePool, NodeId, Price, Reason,
-    Request, RequestOp, RequestOutcome, Slice, SliceId, SliceState,
+    Request, RequestOp, RequestOutcome, Slice, SliceId, SliceState, Zone,
 };
 
 use crate::huge_page_place::HugePagePlace;
 use crate::whatif::ZoneKey;
+
+/// The zone whose pages can all move.
+const MOVABLE: &str = "Movable";
 
 /// A range as long as a page, aligned to it, all of which is memory of one zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +36,19 @@ pub struct HugePageRange {
 
 /// Every range of `page` bytes in which memory is whole; where slices are larger than that, each
 /// part of one.
-pub fn huge_page_ranges(info: &BackendInfo, slices: &[Slice], page: Bytes) -> Vec<HugePageRange> {
+///
+/// None are in a zone Movable for pages that do not fit into one of the allocator's blocks: these
+/// cannot move, so the kernel makes none of them there.
+pub fn huge_page_ranges(
+    info: &BackendInfo,
+    zones: &[Zone],
+    slices: &[Slice],
+    page: Bytes,
+) -> Vec<HugePageRange> {
+    let in_one_block = page <= info.chunk_bytes;
     let page = page.0;
+    let movable: Vec<_> =
+        zones.iter().filter(|zone| zone.name == MOVABLE).map(ZoneKey::of).collect();
     let Some(last) = slices.last() else { return Vec::new() };
     let end = info.extents(last.id).end();
     let by_id = |id: SliceId| slices.binary_search_by_key(&id, |slice| slice.id).ok();
@@ -49,7 +63,7 @@ pub fn huge_page_ranges(info: &BackendInfo, slices: &[Slice], page: Bytes) -> Ve
                 slice.present == slice.frames.unwrap_or(info.slice_pages())
                     && (slice.node, slice.zone) == (within[0].node, within[0].zone)
             });
-        if whole {
+        if whole && (in_one_block || !movable.contains(&ZoneKey::of_slice(within[0]))) {
             found.push(range(start, &within));
         }
     }
@@ -224,7 +238,7 @@ mod tests {
     fn a_range_needs_all_of_its_slices() {
         let mut slices: Vec<_> = (0..6).map(|id| slice(id, 64, 10)).collect();
         slices.remove(2);
-        let found = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let found = huge_page_ranges(&info(64), &[], &slices, Bytes(128 * MIB));
         let starts: Vec<_> = found.iter().map(|range| range.start.0 / MIB).collect();
         assert_eq!(starts, [0, 256]);
         assert_eq!(found[1].to_empty, [SliceId(4), SliceId(5)]);
@@ -236,16 +250,41 @@ mod tests {
         let mut slices: Vec<_> = (0..4).map(|id| slice(id, 64, 10)).collect();
         slices[0].state = SliceState::Offline;
         slices[2] = Slice { state: SliceState::Offline, held: true, ..slices[2].clone() };
-        let found = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let found = huge_page_ranges(&info(64), &[], &slices, Bytes(128 * MIB));
         assert_eq!((found[0].price, found[0].blocked), (Price(10), None));
         assert_eq!(found[1].blocked, Some((SliceId(2), Reason::State)));
         assert_eq!(cheapest_first(&found).len(), 1);
     }
 
     #[test]
+    fn zone_movable_has_no_range_for_a_page_larger_than_a_block() {
+        let zone = |node: i32, name: &str| -> Zone {
+            serde_json::from_value(serde_json::json!({
+                "index": node, "node": node, "zone": 2, "name": name, "nr_slices": 2,
+                "nr_empty": 0, "nr_offline": 0, "nr_quarantined": 0, "managed_pages": 0,
+                "free_pages": 0, "offline_pages": 0, "awake_reserve_pages": 0,
+                "low_wmark_pages": 0, "woken_by_demand": 0,
+            }))
+            .unwrap()
+        };
+        let zones = [zone(0, "Normal"), zone(1, "Movable")];
+        let slices = [0, 1, 2, 3].map(|id| Slice {
+            node: NodeId(id as i32 / 2),
+            zone: zones[0].zone,
+            ..slice(id, 64, 10)
+        });
+        let starts = |mib: u64| -> Vec<_> {
+            let found = huge_page_ranges(&info(64), &zones, &slices, Bytes(mib * MIB));
+            found.iter().map(|range| range.start.0 / MIB).collect()
+        };
+        assert_eq!(starts(128), [0]);
+        assert_eq!(starts(4).len(), 64);
+    }
+
+    #[test]
     fn a_large_slice_has_several_ranges() {
         let slices = [slice(0, 256, 10), slice(1, 256, 7)];
-        let found = huge_page_ranges(&info(256), &slices, Bytes(128 * MIB));
+        let found = huge_page_ranges(&info(256), &[], &slices, Bytes(128 * MIB));
         assert_eq!(found.len(), 4);
         let starts: Vec<_> = cheapest_first(&found).iter().map(|r| r.start.0 / MIB).collect();
         assert_eq!(starts, [384, 256, 128, 0]);
@@ -255,7 +294,7 @@ mod tests {
     fn a_slice_that_failed_lately_is_tried_last() {
         let mut slices: Vec<_> = (0..4).map(|id| slice(id, 64, 10)).collect();
         slices[3] = Slice { backoff: true, price: Price(1_000_000_010), ..slices[3].clone() };
-        let found = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let found = huge_page_ranges(&info(64), &[], &slices, Bytes(128 * MIB));
         let starts: Vec<_> = cheapest_first(&found).iter().map(|r| r.start.0 / MIB).collect();
         assert_eq!(starts, [0, 128]);
         assert_eq!(found[1].to_empty, [SliceId(2), SliceId(3)]);
@@ -267,7 +306,7 @@ mod tests {
         let mut slices: Vec<_> = (0..2).map(|id| slice(id, 64, 10)).collect();
         slices[1].unreclaimable = true;
         slices[1].reason = Reason::BootMemory;
-        let found = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let found = huge_page_ranges(&info(64), &[], &slices, Bytes(128 * MIB));
         assert_eq!(found[0].blocked, Some((SliceId(1), Reason::BootMemory)));
         assert!(found[0].blocked_for_good);
     }
@@ -276,7 +315,7 @@ mod tests {
     fn pages_of_the_kernel_may_go_and_the_range_is_known_whole() {
         let mut slices: Vec<_> = (0..2).map(|id| slice(id, 64, 10)).collect();
         slices[1] = Slice { unmovable: true, reason: Reason::Slab, ..slices[1].clone() };
-        let found = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let found = huge_page_ranges(&info(64), &[], &slices, Bytes(128 * MIB));
         assert_eq!(found[0].blocked, Some((SliceId(1), Reason::Slab)));
         assert!(!found[0].blocked_for_good);
         assert_eq!(found[0].to_empty, [SliceId(0), SliceId(1)]);
@@ -297,7 +336,7 @@ mod tests {
     #[test]
     fn slices_wake_again_though_a_request_fails() {
         let slices = [slice(0, 64, 10), slice(1, 64, 10)];
-        let ranges = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let ranges = huge_page_ranges(&info(64), &[], &slices, Bytes(128 * MIB));
         let mut sent = Vec::new();
         let result = make_huge_page(
             &with_pool(0, 0),
@@ -342,7 +381,7 @@ mod tests {
         named: Option<i32>,
     ) -> (bool, Vec<u64>, usize) {
         let slices = [0, 1].map(|id| Slice { node: NodeId(1), ..slice(id, 64, 10) });
-        let ranges = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let ranges = huge_page_ranges(&info(64), &[], &slices, Bytes(128 * MIB));
         let place = HugePagePlace::read(machine, named.map(NodeId)).unwrap();
         for part in machine.node_pools.lock().unwrap().iter_mut() {
             part.pool.page = Bytes(page_mib * MIB);
@@ -407,7 +446,7 @@ mod tests {
     fn a_page_that_is_lent_beyond_the_pool_becomes_one_of_it() {
         let machine = with_pool(8, 4);
         let slices = [slice(0, 64, 10), slice(1, 64, 10)];
-        let ranges = huge_page_ranges(&info(64), &slices, Bytes(128 * MIB));
+        let ranges = huge_page_ranges(&info(64), &[], &slices, Bytes(128 * MIB));
         let refused = make_huge_page(
             &machine,
             (Bytes(128 * MIB), &HugePagePlace::default()),

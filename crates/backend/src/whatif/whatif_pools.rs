@@ -164,8 +164,8 @@ impl WhatIfMemory {
             add_one(&mut self.pools.small, part);
             return true;
         }
-        let slices = &machine.snapshot.slices;
-        let ranges = huge_page_ranges(&machine.info, slices, page);
+        let (zones, slices) = (&machine.zones, &machine.snapshot.slices);
+        let ranges = huge_page_ranges(&machine.info, zones, slices, page);
         let found = cheapest_first(&ranges)
             .into_iter()
             .filter(|range| node.is_none_or(|node| node == range.zone.node))

@@ -229,7 +229,7 @@ impl DecisionEngine {
         // The policies' requests have changed it
         let look = MachineSnapshot::take(backend)?;
         let place = HugePagePlace::read(backend, node)?;
-        let mut ranges = huge_page_ranges(&look.info, &look.snapshot.slices, page);
+        let mut ranges = huge_page_ranges(&look.info, &look.zones, &look.snapshot.slices, page);
         ranges.retain(|range| place.has(range));
         let mut room: BTreeMap<ZoneKey, Pages> =
             look.zones.iter().map(|zone| (ZoneKey::of(zone), room(&look, zone))).collect();

@@ -284,8 +284,8 @@ fn get(
     if let Some(danger) = page_owner_danger(size) {
         return Err(UsageError(danger).into());
     }
-    let (info, _, snapshot) = backend.view()?;
-    let mut ranges = huge_page_ranges(&info, &snapshot.slices, size);
+    let (info, zones, snapshot) = backend.view()?;
+    let mut ranges = huge_page_ranges(&info, &zones, &snapshot.slices, size);
     ranges.retain(|range| target.place.has(range));
     let before = target.pool(backend, size)?.total;
     let (outcomes, objects) = if args.dry_run {

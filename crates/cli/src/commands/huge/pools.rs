@@ -47,12 +47,12 @@ pub(super) fn pool_rows(
     place: &HugePagePlace,
     only: Option<Bytes>,
 ) -> Result<Vec<PoolRow>> {
-    let (info, _, snapshot) = backend.view()?;
+    let (info, zones, snapshot) = backend.view()?;
     let pools = backend.huge_page_pools(place.named())?;
     let wanted = pools.iter().filter(|pool| only.is_none_or(|size| size == pool.page));
     let mut rows = Vec::new();
     for pool in wanted {
-        let ranges = huge_page_ranges(&info, &snapshot.slices, pool.page);
+        let ranges = huge_page_ranges(&info, &zones, &snapshot.slices, pool.page);
         let here: Vec<_> = ranges.iter().filter(|range| place.has(range)).cloned().collect();
         let named = nodes.iter().find(|known| Some(known.node) == place.named());
         let mut row = PoolRow::new(pool, named, &here);
