@@ -5,11 +5,13 @@ import json
 import mmap
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 from ramlab.guest import harness, pinned_memory
 from ramlab.guest import ramslice_dev as dev
+from ramlab.guest.cold_memory import ColdTest, resize
 from ramlab.guest.harness import MIB, PAGE
 from ramlab.guest.hotplug_blocks import PROGRAM
 from ramlab.guest.pinned_memory import KPF_HUGE, PatternedMemory, Ring
@@ -19,6 +21,7 @@ from ramlab.pytest_vm import vm
 GIB = 1 << 30
 MADV_POPULATE_WRITE = 23
 POOL = "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
+NODES = Path("/sys/devices/system/node")
 
 
 def huge(*words, status=0):
@@ -178,3 +181,104 @@ class Huge(harness.RamsliceTest):
         self.addCleanup(dev.write, pool, 0)
         done = huge("--size", "2M", "--count", 8)
         self.assertEqual((done["got"], dev.read(pool)), (8, "8"))
+
+
+# So much that a range of each node has neither its first pages nor its last ones
+@vm(mem="8G", append="ramslice=64M", fresh=True, qemu=("-cpu max",),
+    numa=("5G,cpus=0", "3G,cpus=1"))
+class HugeOnNodes(harness.RamsliceTest):
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(harness.wake, self.device)
+        self.addCleanup(dev.write, POOL, 0)
+
+    def tearDown(self):
+        self.assert_sane()
+
+    def parts(self):
+        """Pages of the pool on each node."""
+        path = f"hugepages/{Path(POOL).parent.name}/nr_hugepages"
+        return [int(dev.read(NODES / f"node{node}" / path)) for node in (0, 1)]
+
+    def test_a_page_is_made_on_the_node_that_is_named_and_given_back_there(self):
+        self.assertGreaterEqual(huge("--size", "1G", "--node", 1)["pools"][0]["could_be_had"], 1)
+        done = huge("--size", "1G", "--count", 1, "--node", 1)
+        self.assertEqual((done["got"], done["total"], done["node"]), (1, 1, 1))
+        self.assertEqual((self.parts(), dev.read(POOL)), ([0, 1], "1"))
+        self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
+        done = subprocess.run([PROGRAM, "huge", "--size", "1G", "--give-back", "1", "--node", "0"],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("in the pool of node 0, 0 are not in use", done.stderr)
+        back = huge("--size", "1G", "--give-back", 1, "--node", 1)
+        self.assertEqual((back["got"], back["total"], self.parts()), (1, 0, [0, 0]))
+
+    def test_a_page_is_of_the_node_whose_range_was_emptied_though_another_has_its_turn(self):
+        # The kernel makes pages of the whole pool on both nodes in turn, wherever it begins
+        for turn in range(2):
+            with self.subTest(turn):
+                done = huge("--size", "1G", "--count", 1)
+                node, = (one["node"] for one in done["ranges"] if "refused" not in one)
+                self.assertEqual(self.parts(), [1 - node, node])
+                self.assertEqual(harness.ids(self.device, dev.OFFLINE), [])
+                dev.write(POOL, 0)
+
+    def test_a_table_has_a_row_for_each_node_and_a_dry_run_says_where_ranges_are(self):
+        pool, = huge("--size", "1G")["pools"]
+        self.assertEqual([row["node"] for row in pool["nodes"]], [0, 1])
+        self.assertEqual(sum(row["could_be_had"] for row in pool["nodes"]), pool["could_be_had"])
+        for node in (0, 1):
+            words = [PROGRAM, "huge", "--size", "1G", "--count", "9", "--node", str(node),
+                     "--dry-run"]
+            text = subprocess.run(words, capture_output=True, text=True).stdout
+            self.assertIn(f"on node {node}: could be made", text)
+            self.assertNotIn(f"on node {1 - node}", text)
+        self.assertEqual(self.parts(), [0, 0])
+
+    def test_small_pages_are_spread_over_nodes_unless_one_is_named(self):
+        small = 2 * MIB >> 10
+        paths = [NODES / f"node{node}/hugepages/hugepages-{small}kB/nr_hugepages"
+                 for node in (0, 1)]
+        self.addCleanup(dev.write, POOL.replace("1048576", str(small)), 0)
+        self.assertEqual(huge("--size", "2M", "--count", 8)["got"], 8)
+        self.assertEqual([dev.read(path) for path in paths], ["4", "4"])
+        self.assertEqual(huge("--size", "2M", "--count", 4, "--node", 0)["total"], 8)
+        self.assertEqual([dev.read(path) for path in paths], ["8", "4"])
+
+    def test_an_unknown_node_is_answered_by_those_that_are_there(self):
+        done = subprocess.run([PROGRAM, "huge", "--size", "1G", "--count", "1", "--node", "7"],
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("there is no node 7", done.stderr)
+        self.assertIn("this machine has nodes 0 and 1", done.stderr)
+
+
+@vm(mem="6G", append="ramslice=64M ramslice_cold=0", fresh=True, qemu=("-cpu max",))
+class HugeOnTwins(ColdTest):
+    def setUp(self):
+        super().setUp()
+        # Before the twin gives its memory back
+        self.addCleanup(dev.write, POOL, 0)
+
+    def test_a_cold_node_has_no_page_unless_it_is_named(self):
+        resize(2048)
+        pool, = huge("--size", "2M")["pools"]
+        cold = [(row["node"], row.get("cold", False)) for row in pool["nodes"]]
+        self.assertEqual(cold, [(0, False), (1, True)])
+        self.assertEqual(pool["could_be_had"], pool["nodes"][0]["could_be_had"])
+        small = POOL.replace("1048576", str(2 * MIB >> 10))
+        self.addCleanup(dev.write, small, 0)
+        path = NODES / f"node1/hugepages/{Path(small).parent.name}/nr_hugepages"
+        self.addCleanup(dev.write, path, 0)
+        self.assertEqual(huge("--size", "2M", "--count", 4)["got"], 4)
+        self.assertEqual(dev.read(path), "0")
+        done = huge("--size", "2M", "--count", 4, "--node", 1)
+        self.assertEqual((done["got"], done["total"], dev.read(path)), (4, 4, "4"))
+
+    def test_cold_memory_has_no_range_for_a_large_page(self):
+        # Its zone is Movable, and the kernel makes none there
+        resize(2048)
+        done = huge("--size", "1G", "--count", 1, "--node", 1, status=1)
+        self.assertEqual((done["got"], done["ranges"]), (0, []))
+        dev.write(NODES / f"node1/hugepages/{Path(POOL).parent.name}/nr_hugepages", 1)
+        self.assertEqual(dev.read(POOL), "0")
