@@ -33,6 +33,7 @@ FLAVOURS = {
     "irqsoff": (True, ["ramslice.config", "irqsoff.config"]),
     "debug-research": (True, ["ramslice.config", "debug.config", "research.config"]),
     "stock": (False, []),
+    "stock-cma": (False, ["cma.config"]),
     "unset": (True, []),
     "without-cold": (True, ["ramslice.config", "without-cold.config"]),
 }
