@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 from ramlab.common import ROOT, built
+from ramlab.kernel.bases import flavour_and_base
 
 # Parts of kernel/ that no image is built from.
 NOT_BUILT = {"Documentation", "tools"}
@@ -68,6 +69,15 @@ def kernel_paths(patched=True, root=ROOT):
         paths += [f"kernel/files/{entry.name}" for entry in sorted(overlay.iterdir())
                   if entry.name not in NOT_BUILT]
     return paths
+
+
+def base_paths(kernel, patched=True):
+    """What decides an image beside kernel_paths(), if it is of another source than the first."""
+    folder = flavour_and_base(kernel)[1].folder
+    if not folder:
+        return []
+    return [str(path.relative_to(ROOT)) for path in
+            ([folder] if patched else [folder / "base.lock", folder / "base.config"])]
 
 
 def guest_sources(modules, root=ROOT):
@@ -141,14 +151,14 @@ def dependencies(modules=(), flavours=None, programs=(), root=ROOT, tree=None):
     """{dependency: id} of a figure as things are now.
 
     modules: paths of the suite's module and of what takes its figures inside the guest.
-    flavours: {kernel flavour: whether it is patched} of the images that were booted.
+    flavours: {kernel: whether it is patched} of the images that were booted.
     programs: names of our programs that were called.
     tree: the tree to take ids from, if not the working tree.
     """
     paths = {str(path) for path in modules}
     found = {}
-    for patched in (flavours or {}).values():
-        paths.update(kernel_paths(patched, root))
+    for kernel, patched in (flavours or {}).items():
+        paths.update([*kernel_paths(patched, root), *base_paths(kernel, patched)])
     if flavours:
         found |= {f"package {name}": package_version(name) for name in LAB_PACKAGES}
     for program in programs:

@@ -10,6 +10,7 @@ import tomllib
 
 from ramlab import provenance
 from ramlab.common import FLAVOURS, OUT, ROOT
+from ramlab.kernel.bases import flavour_and_base
 from ramlab.kernel.images import named_image
 
 from . import flame, machines
@@ -70,7 +71,7 @@ def store(suite, new, images, used, command, seed, keep=True):
     Each says what it depends on, by git's ids as they were when the part began. The seed is that of
     the order of boots and of what the part drew. Without keep it proves nothing, and says so.
     """
-    flavours = {flavour: FLAVOURS[flavour][0] for flavour in images}
+    flavours = {kernel: FLAVOURS[flavour_and_base(kernel)[0]][0] for kernel in images}
     by_hand = any(named_image(flavour) for flavour in images)
     common = {"commit": commit(), "kernel": machines.describe(images), "command": command,
               "seed": seed, "depends": None if by_hand else used.dependencies(flavours),
