@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Huge pages: pages of 1 GiB after hours of use, of those that could be had, by each way.
+"""Huge pages: pages of 1 GiB and buffers of 64 MiB after hours of use, of those that could be had,
+by each way; and slices as the hardware may have them.
 
-The work is that of lab/ramlab/guest/bench_huge.py, the same for each way. Instructions are counted,
+The work is that of lab/ramlab/guest/aged_load.py, the same for each way. Instructions are counted,
 so that ratios of them do not depend on the host.
 """
 
+import collections
 import statistics
 
-from . import machines, stats
+from . import buffers, geometry, machines, stats
 from .machines import ICOUNT, Boot
 from .slices import images_of
 
 SCRIPT = "bench_huge.py"
 OURS, ANYWHERE, STOCK, TRIES = "ours", "ours-anywhere", "stock", "tries"
-CMA = "cma"
+CMA, DEFRAG = "cma", "defrag"
+# The unpatched kernel that has vm.defrag_mode, which the first base lacks
+NEWEST = "stock-7.3"
 # Boots of the arms that targets name, and of those beside them
 BOOTS, BOOTS_BESIDE = 10, 3
 MEMORY, QUICK_MEMORY = "16G", "6G"
@@ -27,6 +31,7 @@ WAYS = {
     ANYWHERE: ("plain", f"ramslice={SLICE} ramslice_placement=stock", "ours"),
     STOCK: ("stock", "", "stock"),
     TRIES: ("stock", "", "tries"),
+    DEFRAG: (NEWEST, "", "defrag"),
     CMA: ("stock", "hugetlb_cma={reserve}", "cma"),
 }
 
@@ -51,9 +56,16 @@ def judged(found):
         """How many of them came of the last resort."""
         return [(left["aged"].get("objects") or {}).get("pages_made", 0) for left in found[arm]]
 
+    def blocked(arm):
+        """Ranges that could not become a page afterwards, by reason, of a boot on average."""
+        total = sum((collections.Counter(left["blocked"]) for left in found[arm]),
+                    collections.Counter())
+        return {reason: nr / len(found[arm]) for reason, nr in sorted(total.items())}
+
     pooled = {arm: sum(parts(arm)) / sum(wholes(arm)) for arm in found}
     new = [
         stats.pooled_entry(name, "pages of 1 GiB granted over attainable", parts(arm), wholes(arm),
+                           blocked=blocked(arm),
                            beside={other: share for other, share in pooled.items() if other != arm}
                            | {BEFORE_SHRINKING:
                               (sum(parts(arm)) - sum(by_shrinking(arm))) / sum(wholes(arm))})
@@ -80,7 +92,8 @@ def judged(found):
 def aged(args):
     """Pages of 1 GiB granted over attainable after an aged load, and what a page costs."""
     program = args.used.program("ramslice")
-    images = images_of("plain", "stock")
+    args.used.modules.update(buffers.LOAD_SOURCES)
+    images = images_of("plain", "stock", NEWEST)
     seeds = range(1 if args.quick else BOOTS)
     first = args.seed % 10**6
     boots = [boot(arm, first + number, program, args.quick)
@@ -90,4 +103,4 @@ def aged(args):
     return judged(machines.run(boots, images, "aged", args, jobs=1)), images
 
 
-PARTS = {"aged": aged}
+PARTS = {"aged": aged, **buffers.PARTS, **geometry.PARTS}

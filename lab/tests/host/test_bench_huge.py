@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the benchmark of huge pages works out from what guests left, and how many it asks for."""
+"""What the benchmark of huge pages works out from what guests left, and how many blocks could be
+had.
+"""
 
 import types
 
 import pytest
 
-from ramlab.bench import huge, machines
-from ramlab.guest import bench_huge
+from ramlab.bench import entries, huge, machines
+from ramlab.guest import aged_load
 
+GIB = 1 << 30
 ZONEINFO = """\
 Node 0, zone      DMA
   pages free     3840
@@ -45,6 +48,7 @@ def left(granted, attainable=10, ticks=1000, fresh=500, objects=None):
         "attainable": attainable,
         "aged": {"granted": granted, "ticks": ticks, "tries": 1, "objects": objects},
         "fresh": {"granted": 1 if fresh else 0, "ticks": fresh, "tries": 1},
+        "blocked": {"slab": 1},
     }
 
 
@@ -61,11 +65,11 @@ def zone_file(monkeypatch, folder, free_kib, cache_kib=0, fixed=None):
         for frame, bit in (fixed or {}).items():
             file.seek(8 * frame)
             file.write((1 << bit).to_bytes(8, "little"))
-    monkeypatch.setattr(bench_huge, "open", lambda _, *rest, **named: open(flags, *rest, **named),
+    monkeypatch.setattr(aged_load, "open", lambda _, *rest, **named: open(flags, *rest, **named),
                         raising=False)
-    monkeypatch.setattr(bench_huge, "Path", lambda _: types.SimpleNamespace(
+    monkeypatch.setattr(aged_load, "Path", lambda _: types.SimpleNamespace(
         read_text=lambda: ZONEINFO))
-    monkeypatch.setattr(bench_huge.harness, "meminfo", lambda: {
+    monkeypatch.setattr(aged_load.harness, "meminfo", lambda: {
         "MemFree": free_kib, "Active(file)": cache_kib, "Inactive(file)": cache_kib})
 
 
@@ -81,6 +85,11 @@ def test_what_shrinking_caches_brought_is_told_apart():
     entry = judged(ours=boots)["granted"]
     assert entry["value"] == pytest.approx(19 / 20)
     assert entry["beside"][huge.BEFORE_SHRINKING] == pytest.approx(17 / 20)
+
+
+def test_reasons_of_ranges_that_stay_are_counted_for_a_boot():
+    boots = [left(10) | {"blocked": {"slab": 1}}, left(9) | {"blocked": {"slab": 2, "boot": 1}}]
+    assert judged(ours=boots)["granted"]["blocked"] == {"boot": 0.5, "slab": 1.5}
 
 
 def test_a_page_costs_what_was_done_for_all_that_were_granted():
@@ -99,27 +108,30 @@ def test_every_arm_runs_the_same_load_with_the_same_first_seeds(monkeypatch):
     monkeypatch.setattr(huge, "images_of", lambda *_: {})
     monkeypatch.setattr(machines, "run", lambda of, *_, **__: boots.extend(of) or {
         arm: [left(10)] for arm in huge.WAYS})
-    used = types.SimpleNamespace(program=lambda name: name)
+    used = types.SimpleNamespace(program=lambda name: name, modules=set())
     huge.aged(types.SimpleNamespace(used=used, seed=7, quick=False))
     by_arm = {arm: [boot.parts[1] for boot in boots if boot.arm == arm] for arm in huge.WAYS}
     assert by_arm[huge.OURS] == by_arm[huge.ANYWHERE] == by_arm[huge.STOCK]
     assert len(by_arm[huge.OURS]) == huge.BOOTS
-    assert by_arm[huge.TRIES] == by_arm[huge.CMA] == by_arm[huge.OURS][:huge.BOOTS_BESIDE]
+    beside = by_arm[huge.OURS][:huge.BOOTS_BESIDE]
+    assert by_arm[huge.TRIES] == by_arm[huge.CMA] == by_arm[huge.DEFRAG] == beside
     assert {boot.flavour for boot in boots if "ours" in boot.arm} == {"plain"}
-    assert {boot.flavour for boot in boots if "ours" not in boot.arm} == {"stock"}
+    assert {boot.flavour for boot in boots if boot.arm == huge.DEFRAG} == {huge.NEWEST}
+    assert {boot.flavour for boot in boots if boot.arm in (huge.STOCK, huge.TRIES, huge.CMA)} == {
+        "stock"}
 
 
 def test_ranges_are_aligned_and_of_one_zone(monkeypatch, tmp_path):
     zone_file(monkeypatch, tmp_path, 0)
     # DMA32 ends at 4 GiB and begins in the first; Normal has 14
-    assert bench_huge.nr_ranges(bench_huge.zones()) == 3 + 14
+    assert aged_load.nr_ranges(aged_load.zones(), GIB) == 3 + 14
 
 
 def test_ranges_that_boot_or_holes_keep_do_not_count(monkeypatch, tmp_path):
     last = 1048576 + 3670016 - 1
     zone_file(monkeypatch, tmp_path, 0,
-              fixed={786432: bench_huge.KPF_NOPAGE, last: bench_huge.KPF_RESERVED, 1048576: 5})
-    assert bench_huge.nr_ranges(bench_huge.zones()) == 2 + 13
+              fixed={786432: aged_load.KPF_NOPAGE, last: aged_load.KPF_RESERVED, 1048576: 5})
+    assert aged_load.nr_ranges(aged_load.zones(), GIB) == 2 + 13
 
 
 def test_attainable_is_what_is_free_or_cache_above_the_watermarks(monkeypatch, tmp_path):
@@ -128,4 +140,24 @@ def test_attainable_is_what_is_free_or_cache_above_the_watermarks(monkeypatch, t
     for free, cache, pages in ((3 * gib + high, 0, 3), (3 * gib + high - 4, 0, 2),
                                (3 * gib, gib, 4), (100 * gib, 0, 17)):
         zone_file(monkeypatch, tmp_path, free, cache)
-        assert bench_huge.attainable() == pages
+        assert aged_load.attainable(GIB) == pages
+
+
+def test_blocks_of_another_size_have_ranges_and_room_of_that_size(monkeypatch, tmp_path):
+    size, high = 64 << 20, (10 + 1000 + 2000) * 4
+    # A page of boot's keeps 64 MiB, not a GiB
+    zone_file(monkeypatch, tmp_path, 3 * (size >> 10) + high,
+              fixed={1048576: aged_load.KPF_RESERVED})
+    # Of DMA32, all but the range that DMA begins in; of 14 GiB of Normal, all but one
+    assert aged_load.nr_ranges(aged_load.zones(), size) == 63 + 14 * 16 - 1
+    assert aged_load.attainable(size) == 3
+    assert aged_load.attainable(GIB) == 0
+
+
+def test_every_target_is_about_an_entry_of_a_part():
+    parts = {"aged": ("granted", "page-"), "buffers": ("buffers-granted",),
+             "burst": ("buffers-success", "buffers-idle"), "failing": ("failing-",),
+             "interleaved": ("interleaved-",), "strided": ("strided-",)}
+    assert set(huge.PARTS) == set(parts)
+    for name in entries.targets()["huge"]:
+        assert sum(name.startswith(begins) for begins in parts.values()) == 1, name

@@ -130,3 +130,10 @@ def test_the_daemon_of_this_tree_depends_on_its_crate():
     folders, others = provenance.crates_of_program("ramsliced", provenance.cargo_metadata())
     assert "crates/daemon" in folders and "crates/types" in folders
     assert "crate serde" in others
+
+
+def test_a_figure_on_another_kernel_source_depends_on_that_source():
+    assert provenance.base_paths("stock", False) == []
+    assert provenance.base_paths("stock-7.3", False) == [
+        "kernel/bases/7.3/base.lock", "kernel/bases/7.3/base.config"]
+    assert provenance.base_paths("plain-7.3") == ["kernel/bases/7.3"]
