@@ -24,6 +24,7 @@ MEMORY, QUICK_MEMORY = "16G", "6G"
 # Set apart at boot for CMA: half of memory, as much as is attainable after most seeds
 RESERVE, QUICK_RESERVE = "8G", "3G"
 SLICE = "64M"
+BEFORE_COMMAND = "by nr_hugepages alone"
 BEFORE_SHRINKING = "before the kernel's caches were shrunk"
 # Of each arm: its kernel, words of its command line, and what bench_huge.py calls it
 WAYS = {
@@ -46,15 +47,22 @@ def boot(arm, seed, program, quick):
 
 def judged(found):
     """Entries from what boots left, {arm: [figures]}; those of an arm in the order of its boots."""
+    def by_command(left):
+        """What our command made after nr_hugepages, if that was too little."""
+        return left.get("aged_command") or {"granted": 0}
+
     def parts(arm):
-        return [left["aged"]["granted"] for left in found[arm]]
+        return [left["aged"]["granted"] + by_command(left)["granted"] for left in found[arm]]
 
     def wholes(arm):
         return [left["attainable"] for left in found[arm]]
 
-    def by_shrinking(arm):
+    def pooled(arm, but=lambda _: 0):
+        return (sum(parts(arm)) - sum(map(but, found[arm]))) / sum(wholes(arm))
+
+    def by_shrinking(left):
         """How many of them came of the last resort."""
-        return [(left["aged"].get("objects") or {}).get("pages_made", 0) for left in found[arm]]
+        return (by_command(left).get("objects") or {}).get("pages_made", 0)
 
     def blocked(arm):
         """Ranges that could not become a page afterwards, by reason, of a boot on average."""
@@ -62,29 +70,34 @@ def judged(found):
                     collections.Counter())
         return {reason: nr / len(found[arm]) for reason, nr in sorted(total.items())}
 
-    pooled = {arm: sum(parts(arm)) / sum(wholes(arm)) for arm in found}
     new = [
         stats.pooled_entry(name, "pages of 1 GiB granted over attainable", parts(arm), wholes(arm),
                            blocked=blocked(arm),
-                           beside={other: share for other, share in pooled.items() if other != arm}
-                           | {BEFORE_SHRINKING:
-                              (sum(parts(arm)) - sum(by_shrinking(arm))) / sum(wholes(arm))})
+                           beside={other: pooled(other) for other in found if other != arm}
+                           | {BEFORE_COMMAND:
+                              pooled(arm, lambda left: by_command(left)["granted"]),
+                              BEFORE_SHRINKING: pooled(arm, by_shrinking)})
         for name, arm in (("granted", OURS), ("granted-anywhere", ANYWHERE))
     ]
     for name, moment in (("page-aged", "aged"), ("page-fresh", "fresh")):
         costs = {arm: [left[moment]["ticks"] / left[moment]["granted"] for left in boots
                        if left[moment]["granted"]]
                  for arm, boots in found.items()}
-        # Where stock grants any; there, all that was done for what it granted
+        # By nr_hugepages on each kernel, where it grants any: all that was done for that
         if not costs[OURS] or not costs[STOCK]:
             continue
         value, ci95 = stats.ratio(costs[OURS], costs[STOCK])
+        command = [left[f"{moment}_command"]["ticks"] / left[f"{moment}_command"]["granted"]
+                   for left in found[OURS]
+                   if (left.get(f"{moment}_command") or {}).get("granted")]
         new.append({
             "name": name, "value": value, "unit": "ratio of instructions for a page of 1 GiB",
             "values": costs[OURS], "baseline": costs[STOCK],
             "n": min(len(costs[OURS]), len(costs[STOCK])), "ci95": ci95,
             "beside": {arm: statistics.fmean(of) / statistics.fmean(costs[STOCK])
-                       for arm, of in costs.items() if of and arm not in (OURS, STOCK)},
+                       for arm, of in costs.items() if of and arm not in (OURS, STOCK)}
+            | ({"ramslice huge": statistics.fmean(command) / statistics.fmean(costs[STOCK])}
+               if command else {}),
         })
     return new
 

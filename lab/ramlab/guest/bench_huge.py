@@ -8,13 +8,13 @@ First one page is asked for right after boot, and given back. Then memory ages (
 as many pages are asked for as memory that is free or holds cache would make, but for ranges that
 boot's own pages or holes keep. ARM says how:
 
-  ours      ramslice huge --objects shrink, on a kernel with ramslice
+  ours      nr_hugepages on a kernel with ramslice, then ramslice huge --objects shrink for the rest
   stock     nr_hugepages, on a kernel without
   tries     the same after drop_caches and compact_memory, ten times
   defrag    the same with vm.defrag_mode from boot, on a kernel that has it
   cma       nr_hugepages of a reserve that was set apart at boot
 
-Times are ticks of the monotonic clock in ns: instructions, if QEMU counts them.
+What the command takes for a page right after boot is measured, too. Times are ticks of the monotonic clock in ns: instructions, if QEMU counts them.
 """
 
 import argparse
@@ -35,33 +35,33 @@ TRIES = 10
 DEFRAG = Path("/proc/sys/vm/defrag_mode")
 
 
-def ask(arm, nr):
-    """Pages that were granted of so many, the ticks it took, tries, why ranges were refused, and
-    what shrinking the kernel's caches brought, if ours came to that.
-    """
-    size = hugetlb_pool.GIGANTIC
-    began = time.monotonic_ns()
-    granted = tries = 0
-    refused, objects = [], None
-    if arm == "ours":
-        done = subprocess.run([PROGRAM, "huge", "--json", "--size", "1G", "--count", str(nr),
-                               "--objects", "shrink"], capture_output=True, text=True)
-        # 1: fewer than asked for
-        if done.returncode not in (0, 1):
-            raise RuntimeError(f"ramslice huge: status {done.returncode}: {done.stderr}")
-        found = json.loads(done.stdout)
-        granted = found["got"]
-        refused = [one["refused"] for one in found["ranges"] if "refused" in one]
-        objects = found.get("objects")
-    while granted < nr and tries < (TRIES if arm == "tries" else arm != "ours"):
+def by_pool(arm, nr):
+    """What nr_hugepages granted of so many pages, the ticks it took, and tries."""
+    began, granted, tries = time.monotonic_ns(), 0, 0
+    while granted < nr and tries < (TRIES if arm == "tries" else 1):
         tries += 1
         if arm == "tries":
             os.sync()
             dev.write("/proc/sys/vm/drop_caches", 3)
             dev.write("/proc/sys/vm/compact_memory", 1)
-        granted = hugetlb_pool.resize(nr, size)
-    return {"granted": granted, "ticks": time.monotonic_ns() - began, "tries": tries,
-            "refused": refused, "objects": objects}
+        granted = hugetlb_pool.resize(nr, hugetlb_pool.GIGANTIC)
+    return {"granted": granted, "ticks": time.monotonic_ns() - began, "tries": tries}
+
+
+def by_command(nr):
+    """What ramslice huge granted of so many pages more, the ticks it took, why ranges were refused,
+    and what shrinking the kernel's caches brought, if it came to that.
+    """
+    began = time.monotonic_ns()
+    done = subprocess.run([PROGRAM, "huge", "--json", "--size", "1G", "--count", str(nr),
+                           "--objects", "shrink"], capture_output=True, text=True)
+    ticks = time.monotonic_ns() - began
+    # 1: fewer than asked for
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"ramslice huge: status {done.returncode}: {done.stderr}")
+    found = json.loads(done.stdout)
+    return {"granted": found["got"], "ticks": ticks, "objects": found.get("objects"),
+            "refused": [one["refused"] for one in found["ranges"] if "refused" in one]}
 
 
 def blocked():
@@ -91,12 +91,17 @@ def main():
     # The program's own pages are read from the disk before they are measured
     if args.arm == "ours":
         subprocess.run([PROGRAM, "huge", "--json"], stdout=subprocess.DEVNULL, check=True)
-    found = {"fresh": ask(args.arm, 1), "mem_kib": dev.meminfo("MemTotal")}
+    found = {"fresh": by_pool(args.arm, 1), "mem_kib": dev.meminfo("MemTotal")}
     give_back()
+    if args.arm == "ours":
+        found["fresh_command"] = by_command(1)
+        give_back()
     load = aged_load.age(args.seed, rounds=3 if args.quick else 6)
     found |= {"attainable": aged_load.attainable(GIB), "info": harness.meminfo()}
-    found["aged"] = ask(args.arm, found["attainable"])
+    found["aged"] = by_pool(args.arm, found["attainable"])
     if args.arm == "ours":
+        left = found["attainable"] - found["aged"]["granted"]
+        found["aged_command"] = by_command(left) if left else None
         found["blocked"] = blocked()
     found["load_processes"] = len(load.holders)
     for pid in load.holders:

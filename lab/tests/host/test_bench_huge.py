@@ -43,11 +43,14 @@ Node 0, zone  Movable
 """
 
 
-def left(granted, attainable=10, ticks=1000, fresh=500, objects=None):
+def left(granted, attainable=10, ticks=1000, fresh=500, command=0, objects=None):
+    """Pages granted in all, and how many of them only by the command."""
     return {
         "attainable": attainable,
-        "aged": {"granted": granted, "ticks": ticks, "tries": 1, "objects": objects},
+        "aged": {"granted": granted - command, "ticks": ticks, "tries": 1},
+        "aged_command": {"granted": command, "ticks": 6000, "refused": [], "objects": objects},
         "fresh": {"granted": 1 if fresh else 0, "ticks": fresh, "tries": 1},
+        "fresh_command": {"granted": 1, "ticks": 1500, "refused": [], "objects": None},
         "blocked": {"slab": 1},
     }
 
@@ -81,10 +84,11 @@ def test_pages_are_pooled_over_boots_not_averaged():
 
 
 def test_what_shrinking_caches_brought_is_told_apart():
-    boots = [left(10, 10), left(9, 10, objects={"pages_made": 2})]
+    boots = [left(10, 10), left(9, 10, command=3, objects={"pages_made": 2})]
     entry = judged(ours=boots)["granted"]
     assert entry["value"] == pytest.approx(19 / 20)
     assert entry["beside"][huge.BEFORE_SHRINKING] == pytest.approx(17 / 20)
+    assert entry["beside"][huge.BEFORE_COMMAND] == pytest.approx(16 / 20)
 
 
 def test_reasons_of_ranges_that_stay_are_counted_for_a_boot():
@@ -95,6 +99,15 @@ def test_reasons_of_ranges_that_stay_are_counted_for_a_boot():
 def test_a_page_costs_what_was_done_for_all_that_were_granted():
     entry = judged(ours=[left(4, ticks=400)] * 2, stock=[left(2, ticks=400)] * 2)["page-aged"]
     assert entry["value"] == pytest.approx(0.5)
+
+
+def test_what_the_command_takes_stands_beside_and_counts_in_no_target():
+    ours = [left(6, ticks=400, command=2), left(4, ticks=400)]
+    entries = judged(ours=ours, stock=[left(2, ticks=400)] * 2)
+    assert entries["page-aged"]["value"] == pytest.approx(0.5)
+    assert entries["page-aged"]["beside"]["ramslice huge"] == pytest.approx(3000 / 200)
+    assert entries["page-fresh"]["value"] == pytest.approx(1)
+    assert entries["page-fresh"]["beside"]["ramslice huge"] == pytest.approx(3)
 
 
 def test_boots_in_which_stock_grants_none_have_no_cost():
