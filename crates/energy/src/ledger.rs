@@ -15,6 +15,9 @@ use thiserror::Error;
 
 use crate::address_ranges::AddressRanges;
 
+/// Ranges of different ways are at least about this far apart.
+const WAY_DISTANCE: u64 = 1 << 54;
+
 /// A machine at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnergySample {
@@ -26,6 +29,8 @@ pub struct EnergySample {
     pub slice_bytes: Bytes,
     /// Slices as a table; empty if all are of one size.
     pub segments: Vec<Segment>,
+    /// Slices that take turns at addresses: 1 where each is contiguous.
+    pub ways: u32,
     /// The state of each slice.
     pub states: Vec<(SliceId, SliceState)>,
     /// What is in use and may rest.
@@ -64,6 +69,7 @@ impl EnergySample {
             event_seq: snapshot.event_seq,
             slice_bytes: info.slice_bytes,
             segments: info.segments.clone(),
+            ways: info.ways(),
             states: slices.map(|slice| (slice.id, slice.state)).collect(),
             resting: info.resting_bytes,
             accessed: None,
@@ -82,11 +88,16 @@ impl EnergySample {
 
     /// Bytes of slices that are off; in whole aligned units of `unit` bytes, if there is a unit.
     pub(crate) fn off_bytes(&self, unit: Option<Bytes>) -> u64 {
-        self.ranges(|state| state == SliceState::Offline).whole(unit.unwrap_or_default().0).bytes()
+        let unit = unit.unwrap_or_default().0;
+        self.ranges(unit, |state| state == SliceState::Offline).whole(unit).bytes()
     }
 
-    fn ranges(&self, wanted: impl Fn(SliceState) -> bool) -> AddressRanges {
-        let size = self.slice_bytes.0;
+    /// Of slices in these states, for units of so many bytes.
+    ///
+    /// What the hardware switches as one lies within one way, so each way has addresses of its own.
+    fn ranges(&self, unit: u64, wanted: impl Fn(SliceState) -> bool) -> AddressRanges {
+        let (size, ways) = (self.slice_bytes.0, self.ways.max(1));
+        let distance = WAY_DISTANCE - WAY_DISTANCE % unit.max(1);
         let range = |id: SliceId| {
             if !self.segments.is_empty() {
                 // Of a slice past the table, nothing is known.
@@ -95,7 +106,8 @@ impl EnergySample {
                     one.start_bytes..one.start_bytes.saturating_add(one.bytes.0)
                 });
             }
-            let start = u64::from(id.0).saturating_mul(size);
+            let way = distance.saturating_mul(u64::from(id.0 % ways));
+            let start = u64::from(id.0 / ways).saturating_mul(size).saturating_add(way);
             start..start.saturating_add(size)
         };
         AddressRanges::of(
@@ -249,16 +261,16 @@ fn step(
     }
     let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
     let unit = granule.unwrap_or_default().0;
-    let off = |sample: &EnergySample| sample.ranges(|state| state == SliceState::Offline);
+    let off = |sample: &EnergySample| sample.ranges(unit, |state| state == SliceState::Offline);
     let (before, after) = (off(last), off(now));
     let both = before.both(&after).whole(unit);
     // A unit may have been off as a whole in between, though at no end were all of its slices.
-    let possible = before.either(&after).either(&passed_by(last, now)).whole(unit);
+    let possible = before.either(&after).either(&passed_by(last, now, unit)).whole(unit);
     // A slice that was off, on and off again, or the other way round, changed its state twice at
     // least.
     let unseen = (now.event_seq - last.event_seq).saturating_sub(fewest_changes(last, now)) / 2;
     let spare = unseen.saturating_mul(unit.max(now.slice_bytes.0).max(last.slice_bytes.0));
-    let all = now.ranges(|_| true).either(&last.ranges(|_| true)).bytes();
+    let all = now.ranges(unit, |_| true).either(&last.ranges(unit, |_| true)).bytes();
     let low = if granule.is_some() { both.bytes().saturating_sub(spare) } else { 0 };
     let high = possible.bytes().saturating_add(spare).min(all);
     let entered = after.whole(unit).bytes() - both.bytes();
@@ -302,7 +314,7 @@ fn pairs<'a>(
 }
 
 /// Slices that were off in between, seen so in neither sample.
-fn passed_by(last: &EnergySample, now: &EnergySample) -> AddressRanges {
+fn passed_by(last: &EnergySample, now: &EnergySample, unit: u64) -> AddressRanges {
     use SliceState::{Emptying, Online, Quarantined, Waking};
     let passed = |was, is| matches!((was, is), (Online | Emptying, Waking | Quarantined));
     let found: Vec<SliceId> =
@@ -311,7 +323,7 @@ fn passed_by(last: &EnergySample, now: &EnergySample) -> AddressRanges {
         states: found.into_iter().map(|id| (id, SliceState::Offline)).collect(),
         ..now.clone()
     };
-    only.ranges(|_| true)
+    only.ranges(unit, |_| true)
 }
 
 /// The fewest state changes that lead from one sample to the other.

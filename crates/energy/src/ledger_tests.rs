@@ -14,6 +14,7 @@ fn sample(second: u64, event_seq: u64, states: &[SliceState]) -> EnergySample {
         event_seq,
         slice_bytes: Bytes(MIB),
         segments: Vec::new(),
+        ways: 1,
         states: (0..).map(SliceId).zip(states.iter().copied()).collect(),
         resting: Bytes::ZERO,
         accessed: None,
@@ -94,6 +95,26 @@ fn slices_count_only_in_whole_aligned_units_of_the_hardware() {
     assert_eq!(mib_seconds(&tally), (20, 20), "slices 1 and 2 lie in two units, 4 and 5 in one");
     let tally = kept(4, &[sample(0, 0, &off), sample(10, 0, &off)]);
     assert_eq!(mib_seconds(&tally), (0, 0));
+}
+
+#[test]
+fn of_interleaved_slices_a_unit_has_those_of_one_way() {
+    let of_ways = |ways, granule, off: [SliceState; 8]| {
+        let at = |second| EnergySample { ways, ..sample(second, 0, &off) };
+        mib_seconds(&kept(granule, &[at(0), at(10)])).0
+    };
+    let neighbours = [Offline, Offline, Online, Online, Online, Online, Online, Online];
+    let one_way = [Offline, Online, Offline, Online, Online, Online, Online, Online];
+    let unaligned = [Online, Online, Offline, Online, Offline, Online, Online, Online];
+    assert_eq!([neighbours, one_way, unaligned].map(|off| of_ways(1, 2, off)), [20, 0, 0]);
+    assert_eq!([neighbours, one_way, unaligned].map(|off| of_ways(2, 2, off)), [0, 20, 0]);
+    // The last of one way and the first of the next are no neighbours.
+    let ends = [Online, Offline, Online, Online, Online, Online, Offline, Online];
+    assert_eq!(of_ways(2, 2, ends), 0);
+    for ways in [1, 2, 4] {
+        assert_eq!(of_ways(ways, 1, unaligned), 20, "a unit of a slice");
+        assert_eq!(of_ways(ways, 3, [Offline; 8]), u128::from(8 / ways / 3 * 3 * ways * 10));
+    }
 }
 
 #[test]
