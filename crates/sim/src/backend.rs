@@ -133,7 +133,7 @@ impl Backend for SimBackend {
             let message = "slices are off: wake them before the size changes (online --all)";
             return Err(BackendError::new(BackendErrorKind::Busy, message));
         }
-        let config = SimConfig { slice_bytes: size, ..machine.config().clone() };
+        let config = machine.config().clone().with_slices_of(size);
         let mut fresh = SimMachine::new(config).map_err(invalid)?;
         if machine.owners().any(|owner| owner != OwnerId::BOOT) {
             let message = "a simulated machine keeps its slice size once memory is in use";

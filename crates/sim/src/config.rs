@@ -73,6 +73,8 @@ pub struct SimConfig {
     pub pageblock_bytes: Bytes,
     /// Size of a slice.
     pub slice_bytes: Bytes,
+    /// Neighbours that the hardware switches as one: what is off saves only where all of these are.
+    pub granule_slices: u32,
     /// Its zones, by address.
     pub zones: Vec<ZoneConfig>,
     /// Reserved at boot in the first slices of each node: the kernel, and its description of each
@@ -115,6 +117,7 @@ impl SimConfig {
             page_bytes: Bytes(4096),
             pageblock_bytes: Bytes(2 << 20),
             slice_bytes,
+            granule_slices: 1,
             zones: vec![zone],
             boot_share: BOOT_SHARE,
             placement: PlacementRule::Stock,
@@ -132,6 +135,14 @@ impl SimConfig {
     #[must_use]
     pub fn coarse(self) -> Self {
         Self { run_bytes: Bytes(self.slice_bytes.0 / 32).max(self.page_bytes), ..self }
+    }
+
+    /// The same with slices of another size; what the hardware switches as one stays.
+    pub(crate) fn with_slices_of(self, size: Bytes) -> Self {
+        let granule = self.slice_bytes.0 * u64::from(self.granule_slices);
+        let slices = granule.checked_div(size.0).unwrap_or(1).max(1);
+        let granule_slices = u32::try_from(slices).unwrap_or(u32::MAX);
+        Self { slice_bytes: size, granule_slices, ..self }
     }
 
     /// All memory.
@@ -165,6 +176,9 @@ impl SimConfig {
                 self.slice_bytes.to_string(),
                 "it is a multiple of the pageblock, 2 MiB",
             );
+        }
+        if self.granule_slices == 0 {
+            return error("granule", "0 slices".to_owned(), "it has at least one");
         }
         if self.slice_pages().0 > u64::from(u32::MAX) {
             return error(
@@ -231,6 +245,7 @@ mod tests {
         for (config, what) in [
             (SimConfig { slice_bytes: Bytes(3 << 19), ..good.clone() }, "slice size"),
             (SimConfig::new(Bytes(1 << 20), Bytes(64 << 20)), "memory"),
+            (SimConfig { granule_slices: 0, ..good.clone() }, "granule"),
             (SimConfig { scatter: 1.5, ..good.clone() }, "scatter"),
             (SimConfig { boot_share: f64::NAN, ..good.clone() }, "boot share"),
             (SimConfig { cycles_per_second: 0.0, ..good.clone() }, "cycles per second"),

@@ -122,11 +122,10 @@ mod tests {
             }
             5 => machine.apply(MemoryChange::Recycling { percent: 30, most: pages }),
             6 => machine.advance(std::time::Duration::from_secs_f64(share * 40.0)),
-            7 => machine.request_by_policy(&Request {
-                cache,
-                budget,
-                ..Request::new(RequestOp::Compact)
-            }),
+            7 => {
+                let request = Request { cache, budget, ..Request::new(RequestOp::Compact) };
+                machine.request_by_policy(&request);
+            }
             8 => {
                 let at = (share * machine.cells.len() as f64) as u32;
                 machine.request_by_policy(&Request {
@@ -134,7 +133,9 @@ mod tests {
                     ..Request::new(RequestOp::Offline(SliceId(at)))
                 });
             }
-            _ => machine.request_by_policy(&Request::new(RequestOp::OnlineAll)),
+            _ => {
+                machine.request_by_policy(&Request::new(RequestOp::OnlineAll));
+            }
         }
     }
 

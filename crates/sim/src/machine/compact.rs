@@ -100,15 +100,17 @@ impl SimMachine {
         Ok(outcome)
     }
 
-    /// The same for a policy, which hears how it went with the next observation.
-    pub fn request_by_policy(&mut self, request: &Request) {
-        if let Ok(outcome) = self.request(request) {
-            self.events.push(PolicyEvent::Finished {
-                op: request.op,
-                outcome,
-                max_slices: request.max_slices,
-            });
-        }
+    /// The same for a policy, which hears how it went with the next observation. Returns whether
+    /// anything changed.
+    pub fn request_by_policy(&mut self, request: &Request) -> bool {
+        let Ok(outcome) = self.request(request) else { return false };
+        let done = outcome.slices_done > 0;
+        self.events.push(PolicyEvent::Finished {
+            op: request.op,
+            outcome,
+            max_slices: request.max_slices,
+        });
+        done
     }
 
     fn wake(&mut self, at: usize, dry_run: bool) {

@@ -116,9 +116,10 @@ pub struct MachineStats {
     pub reclaimed_pages: u64,
     /// Pages that were wanted and not there: a real machine would have swapped or killed.
     pub unmet_pages: u64,
-    /// Bytes that were off, times microseconds.
+    /// Bytes that were off, times microseconds; of whole granules, where the hardware switches
+    /// several slices as one.
     pub off_byte_us: u128,
-    /// Bytes that went off, each time again.
+    /// Bytes of these that went off, each time again.
     pub entered_bytes: u64,
     /// Slices that were off for less than the time given with [`SimMachine::set_short`] when they
     /// woke.
@@ -148,6 +149,9 @@ pub struct SimMachine {
     off_since_us: Vec<u64>,
     /// Slices that are off; the lowest one of a zone wakes first.
     offline: BTreeSet<u32>,
+    /// How many slices of each granule are off, and of how many granules all are.
+    granules_off: Vec<u32>,
+    nr_granules_off: u64,
     /// What requests count of cache, as long as it is true.
     counted: CacheHistory,
 }
@@ -194,6 +198,7 @@ impl SimMachine {
             });
         }
         let nr = cells.len();
+        let granules_off = vec![0; nr.div_ceil(config.granule_slices as usize)];
         let mut machine = Self {
             random: SplitMix64::of(config.seed, 0),
             prices: PriceModel::default(),
@@ -211,6 +216,8 @@ impl SimMachine {
             recycling_more: (0, 0),
             off_since_us: vec![0; nr],
             offline: BTreeSet::new(),
+            granules_off,
+            nr_granules_off: 0,
             counted: CacheHistory::new(nr),
         };
         machine.boot();
@@ -256,8 +263,8 @@ impl SimMachine {
     /// Lets time pass: what is off goes on saving, dirty pages are written.
     pub fn advance(&mut self, by: Duration) {
         let us = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
-        let off: u64 = self.zones.iter().map(|zone| zone.offline).sum();
-        self.stats.off_byte_us += u128::from(off * self.config.page_bytes.0) * u128::from(us);
+        let off = self.nr_granules_off * self.granule_bytes();
+        self.stats.off_byte_us += u128::from(off) * u128::from(us);
         self.time_us = self.time_us.saturating_add(us);
         self.grow_old();
         self.write_back(by);
@@ -342,12 +349,18 @@ impl SimMachine {
         self.zones.iter().map(|zone| zone.end - zone.first - zone.nr_empty - zone.nr_offline).sum()
     }
 
+    fn granule_bytes(&self) -> u64 {
+        self.config.slice_bytes.0 * u64::from(self.config.granule_slices)
+    }
+
     fn id(at: usize) -> SliceId {
         SliceId(at as u32)
     }
 
     /// Gives a slice its new state and keeps the sums true. The slice is wholly free.
     fn switch(&mut self, at: usize, state: SliceState) {
+        let (granule, granule_bytes) =
+            (at / self.config.granule_slices as usize, self.granule_bytes());
         let cell = &mut self.cells[at];
         let pages = u64::from(cell.present);
         let zone = &mut self.zones[cell.zone as usize];
@@ -360,7 +373,11 @@ impl SimMachine {
                 cell.free = 0;
                 self.off_since_us[at] = self.time_us;
                 self.offline.insert(at as u32);
-                self.stats.entered_bytes += self.config.slice_bytes.0;
+                self.granules_off[granule] += 1;
+                if self.granules_off[granule] == self.config.granule_slices {
+                    self.nr_granules_off += 1;
+                    self.stats.entered_bytes += granule_bytes;
+                }
             }
             (SliceState::Offline, SliceState::Online) => {
                 zone.nr_empty += 1;
@@ -373,6 +390,10 @@ impl SimMachine {
                     self.stats.short_offs += 1;
                 }
                 self.offline.remove(&(at as u32));
+                if self.granules_off[granule] == self.config.granule_slices {
+                    self.nr_granules_off -= 1;
+                }
+                self.granules_off[granule] -= 1;
             }
             (was, _) => unreachable!("{was} to {state}: a simulated slice is on or off"),
         }
@@ -424,6 +445,12 @@ impl SimMachine {
                     "zone {index}: the sums are {kept:?}, its slices have {found:?}"
                 ));
             }
+        }
+        let full = |&&off: &&u32| off == self.config.granule_slices;
+        let all = self.granules_off.iter().filter(full).count() as u64;
+        let off: u64 = self.granules_off.iter().copied().map(u64::from).sum();
+        if (all, off) != (self.nr_granules_off, self.offline.len() as u64) {
+            return Err(format!("{all} granules are off, with {off} slices"));
         }
         self.check_kept()?;
         for owner in &self.owners {
