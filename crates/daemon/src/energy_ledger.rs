@@ -12,7 +12,7 @@ use ramslice_energy::{
     Interval, PowerGranule, SampleClock, StatementSettings, TimeFactor, WorthProfile, builtin_text,
     range, worth_profile_names,
 };
-use ramslice_policy::{RestEconomics, SliceEconomics};
+use ramslice_policy::{GranuleLayout, RestEconomics, SliceEconomics};
 use ramslice_types::{BackendInfo, Bytes, Joules, Price, PriceParameter};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -166,16 +166,24 @@ impl EnergyPlan {
         };
         let plan = Self { profile, crc32: crc32fast::hash(texts.as_bytes()), state, unit, factor };
         // Whether this succeeds does not depend on the sizes.
-        plan.economics(Bytes(64 << 20), Bytes(4096))
+        plan.slice_economics(Bytes(64 << 20), Bytes(4096))
             .map_err(|error| EnergyPlanError::Profile(error.clone()))?;
         Ok(plan)
     }
 
-    /// The figures that decisions need, for slices and pages of these sizes.
+    /// The figures that decisions need on this machine.
     ///
     /// # Errors
     /// Which figure the profile lacks, as a sentence.
-    pub fn economics(&self, slice: Bytes, page: Bytes) -> Result<SliceEconomics, String> {
+    pub fn economics(&self, info: &BackendInfo) -> Result<SliceEconomics, String> {
+        let slice = info.slice_bytes;
+        let (unit, layout) = (self.granule(slice).bytes(), GranuleLayout::of(info));
+        self.slice_economics(slice, info.page_bytes)
+            .map(|economics| economics.switched_as_one(unit, slice, layout))
+    }
+
+    /// The same for slices and pages of these sizes, whatever the hardware switches as one.
+    fn slice_economics(&self, slice: Bytes, page: Bytes) -> Result<SliceEconomics, String> {
         let machine = self.profile.machine.as_ref().ok_or_else(|| {
             format!(
                 "{} names no machine whose costs could be counted: set energy.machine, as in \
@@ -184,7 +192,6 @@ impl EnergyPlan {
             )
         })?;
         SliceEconomics::new(&self.state, machine, slice, page)
-            .map(|economics| economics.switched_as_one(self.granule(slice).bytes(), slice))
             .map_err(|error| format!("{}: {error}", self.profile.file))
     }
 
@@ -274,7 +281,7 @@ impl EnergyPlan {
                  energy.profile to one for your memory"
             )
         });
-        let doubt = self.granularity_doubt(info.slice_bytes);
+        let doubt = self.granularity_doubt(info);
         power.into_iter().chain(made_up).chain(self.host_doubt(info)).chain(doubt).collect()
     }
 
@@ -294,7 +301,8 @@ impl EnergyPlan {
     }
 
     /// Why slices of this size, or this machine's seconds, make joules doubtful.
-    fn granularity_doubt(&self, slice: Bytes) -> Option<String> {
+    fn granularity_doubt(&self, info: &BackendInfo) -> Option<String> {
+        let slice = info.slice_bytes;
         if self.clock().is_none() {
             return Some(
                 "this machine is emulated, so its seconds are not real ones and there are no \
@@ -305,14 +313,24 @@ impl EnergyPlan {
         }
         let unit = self.granule(slice).bytes();
         match unit {
-            Some(unit) if unit > slice => Some(format!(
-                "slices of {slice} are smaller than what the hardware switches as one, {unit} by \
-                 the profile {}: unless all slices of such a unit are offline, nothing is saved, \
-                 and the governor does nothing; make them larger with \
-                 `ramslice slices --resize {}`, or set energy.granularity",
-                self.name(),
-                unit.typed(),
-            )),
+            Some(unit) if unit > slice => {
+                let governor = match GranuleLayout::of(info) {
+                    GranuleLayout::Unknown => {
+                        "and as a table says what slices are, the governor does nothing"
+                    }
+                    GranuleLayout::Neighbours | GranuleLayout::SameWay { .. } => {
+                        "so the governor empties whole units; other policies do not know them"
+                    }
+                };
+                Some(format!(
+                    "slices of {slice} are smaller than what the hardware switches as one, {unit} \
+                     by the profile {}: unless all slices of such a unit are offline, nothing is \
+                     saved, {governor}; make them larger with `ramslice slices --resize {}`, or \
+                     set energy.granularity",
+                    self.name(),
+                    unit.typed(),
+                ))
+            }
             None => Some(format!(
                 "the profile {} does not say what the hardware switches as one, so perhaps \
                  nothing is saved: set \

@@ -81,17 +81,18 @@ impl WorthPlan {
         }
     }
 
-    /// The figures that decisions need, for slices and pages of these sizes; nothing without a
-    /// profile.
+    /// The figures that decisions need on this machine; nothing without a profile.
     ///
     /// # Errors
     /// Which figure the profile lacks, as a sentence.
-    pub fn economics(&self, slice: Bytes, page: Bytes) -> Result<Option<SliceEconomics>, String> {
+    pub fn economics(&self, info: &BackendInfo) -> Result<Option<SliceEconomics>, String> {
         match self {
-            Self::Power(plan) => plan.economics(slice, page).map(Some),
-            Self::Giveback(plan) => SliceEconomics::of_giveback(&plan.profile, slice, page)
-                .map(Some)
-                .map_err(|error| format!("{}: {error}", plan.profile.file)),
+            Self::Power(plan) => plan.economics(info).map(Some),
+            Self::Giveback(plan) => {
+                SliceEconomics::of_giveback(&plan.profile, info.slice_bytes, info.page_bytes)
+                    .map(Some)
+                    .map_err(|error| format!("{}: {error}", plan.profile.file))
+            }
             Self::Unknown => Ok(None),
         }
     }

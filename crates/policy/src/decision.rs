@@ -37,6 +37,9 @@ pub trait Policy: fmt::Debug + Send {
 pub struct PolicyDecision {
     /// To be carried out in this order. Mostly empty, and then nothing was allocated.
     pub requests: Vec<Request>,
+    /// How many of `requests`, one group after the other, are worth something only together. Those
+    /// past the last group stand alone.
+    pub groups: Vec<usize>,
     /// Why it acts, or why it does not.
     pub why: DecisionReason,
     /// Its forecast, if it has one.
@@ -92,9 +95,49 @@ impl PolicyDecision {
         Self { why, ..Self::default() }
     }
 
+    /// Takes the requests out, for who carries them out.
+    pub fn take_requests(&mut self) -> RequestSequence {
+        RequestSequence {
+            requests: std::mem::take(&mut self.requests).into_iter(),
+            groups: std::mem::take(&mut self.groups).into_iter(),
+            left: 0,
+        }
+    }
+
     /// Sends one request.
     pub fn send(request: Request, why: DecisionReason) -> Self {
         Self { requests: vec![request], why, ..Self::default() }
+    }
+}
+
+/// Requests of a decision, in their order.
+#[derive(Debug)]
+pub struct RequestSequence {
+    requests: std::vec::IntoIter<Request>,
+    groups: std::vec::IntoIter<usize>,
+    /// Requests of the group that has begun.
+    left: usize,
+}
+
+impl RequestSequence {
+    /// Leaves out the rest of the group of the last request, because that did nothing: without it,
+    /// the others are worth nothing.
+    pub fn give_up_group(&mut self) {
+        for _ in 0..std::mem::take(&mut self.left) {
+            self.requests.next();
+        }
+    }
+}
+
+impl Iterator for RequestSequence {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        if self.left == 0 {
+            self.left = self.groups.next().unwrap_or(1);
+        }
+        self.left = self.left.saturating_sub(1);
+        self.requests.next()
     }
 }
 
@@ -157,4 +200,31 @@ pub(crate) fn offline(slice: SliceId) -> Request {
 /// Wakes one slice.
 pub(crate) fn online(slice: SliceId) -> Request {
     Request::new(RequestOp::Online(slice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_group_in_which_one_fails_the_rest_is_left_out() {
+        let requests: Vec<_> = (0..6).map(|id| offline(SliceId(id))).collect();
+        let decision = PolicyDecision { requests, groups: vec![1, 3], ..PolicyDecision::default() };
+        let carried_out = |fails: &[u32]| {
+            let mut sequence = decision.clone().take_requests();
+            let mut tried = Vec::new();
+            while let Some(request) = sequence.next() {
+                let RequestOp::Offline(id) = request.op else { panic!("{request:?}") };
+                tried.push(id.0);
+                if fails.contains(&id.0) {
+                    sequence.give_up_group();
+                }
+            }
+            tried
+        };
+        assert_eq!(carried_out(&[]), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(carried_out(&[0, 4]), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(carried_out(&[1]), [0, 1, 4, 5]);
+        assert_eq!(carried_out(&[3]), [0, 1, 2, 3, 4, 5]);
+    }
 }

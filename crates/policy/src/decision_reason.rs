@@ -229,9 +229,21 @@ pub enum DecisionReason {
         /// Slices beyond what is needed now.
         slices: u32,
     },
-    /// A slice alone saves nothing.
+    /// A slice alone saves nothing, and which others must be off with it is not known.
     TooSmall {
         /// That the hardware switches as one.
+        slices: u32,
+    },
+    /// No granule whose slices could all go off fits into what could be spared.
+    NoGranule {
+        /// Slices beyond what is needed.
+        spare: u32,
+        /// Slices of a granule.
+        slices: u32,
+    },
+    /// Slices wake of granules that cannot be completed.
+    GivesBack {
+        /// So many.
         slices: u32,
     },
     /// Gaps in demand were too short to pay.
@@ -410,9 +422,18 @@ impl fmt::Display for DecisionReason {
             }
             Self::TooSmall { slices } => write!(
                 f,
-                "does nothing: the hardware switches {slices} slices as one, so emptying one \
-                 after another costs and saves nothing; make slices larger, or state the \
-                 granularity if the hardware's is finer"
+                "does nothing: the hardware switches {slices} slices as one, and by the table of \
+                 slices it is not known which; state the granularity if the hardware's is finer"
+            ),
+            Self::NoGranule { spare, slices } => write!(
+                f,
+                "does nothing: {spare} slices could be spared, but no {slices} of them that the \
+                 hardware switches as one"
+            ),
+            Self::GivesBack { slices } => write!(
+                f,
+                "wakes {slices} slices that save nothing: others that the hardware switches \
+                 together with them stay on"
             ),
             Self::NeverPays { spare } => {
                 write!(

@@ -6,7 +6,8 @@ use ramslice_energy::{
     DramPowerState, GivebackProfile, Interval, ReferenceMachine, SampleClock, WorthUnit,
 };
 use ramslice_types::{
-    Bytes, Cycles, Pages, PhysicalQuantity, Price, PriceParameter, Seconds, Worth, WorthPerSecond,
+    BackendInfo, Bytes, Cycles, Pages, PhysicalQuantity, Price, PriceParameter, Seconds, SliceId,
+    Worth, WorthPerSecond,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -42,9 +43,44 @@ pub struct SliceEconomics {
     pub refault: Worth,
     /// Slices that the hardware switches as one: with more than 1, a single slice saves nothing.
     pub unit_slices: u32,
+    /// Which slices these are.
+    #[serde(default, skip_serializing_if = "GranuleLayout::is_unknown")]
+    pub granule_layout: GranuleLayout,
     /// The unit of the figures above.
     #[serde(default, skip_serializing_if = "WorthUnit::is_joule")]
     pub worth_unit: WorthUnit,
+}
+
+/// Which slices form a granule: those that the hardware switches as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GranuleLayout {
+    /// Not known, or of no matter, because a slice can be switched alone.
+    #[default]
+    Unknown,
+    /// Neighbours: slices are contiguous, and ids are addresses.
+    Neighbours,
+    /// Slices take turns at addresses, and a granule lies within one way.
+    SameWay {
+        /// Slices that take turns.
+        ways: u32,
+    },
+}
+
+impl GranuleLayout {
+    /// On this machine. Where a table says what slices are, they are of unequal sizes, so their
+    /// ids do not say which of them lie in the same granule.
+    pub fn of(info: &BackendInfo) -> Self {
+        match info.ways() {
+            _ if !info.segments.is_empty() => Self::Unknown,
+            1 => Self::Neighbours,
+            ways => Self::SameWay { ways },
+        }
+    }
+
+    fn is_unknown(&self) -> bool {
+        *self == Self::Unknown
+    }
 }
 
 /// A profile that lacks a figure that decisions need.
@@ -126,6 +162,7 @@ impl SliceEconomics {
             waking: Worth(waking),
             refault: Worth(refault),
             unit_slices: 1,
+            granule_layout: GranuleLayout::Unknown,
             worth_unit: WorthUnit::Joule,
         })
     }
@@ -164,16 +201,42 @@ impl SliceEconomics {
             waking: Worth(waking),
             refault: Worth(middle(refault) * page.0 as f64 / BYTES_PER_GIB),
             unit_slices: 1,
+            granule_layout: GranuleLayout::Unknown,
             worth_unit: profile.unit,
         })
     }
 
     /// The same where the hardware switches at least `unit` as one; `slice` is the size of a slice.
     /// Without a known unit, a slice is taken for it.
+    ///
+    /// If a unit is no multiple of a slice, several units with common slices count as one granule.
     #[must_use]
-    pub fn switched_as_one(self, unit: Option<Bytes>, slice: Bytes) -> Self {
-        let slices = unit.map_or(1, |unit| unit.0.div_ceil(slice.0.max(1)).max(1));
-        Self { unit_slices: u32::try_from(slices).unwrap_or(u32::MAX), ..self }
+    pub fn switched_as_one(self, unit: Option<Bytes>, slice: Bytes, layout: GranuleLayout) -> Self {
+        let (unit, slice) = (unit.map_or(1, |unit| unit.0.max(1)), slice.0.max(1));
+        let slices = if unit > slice { unit / common_divisor(unit, slice) } else { 1 };
+        let granule_layout = if slices > 1 { layout } else { GranuleLayout::Unknown };
+        let unit_slices = u32::try_from(slices).unwrap_or(u32::MAX);
+        Self { unit_slices, granule_layout, ..self }
+    }
+
+    /// Slices that must be off together to save anything: 1, also where it is not known which.
+    pub fn granule_slices(&self) -> u32 {
+        if self.granule_layout.is_unknown() { 1 } else { self.unit_slices.max(1) }
+    }
+
+    /// The number of the granule that a slice belongs to; nothing if granules are not known, or
+    /// slices are switched alone.
+    pub fn granule_of(&self, slice: SliceId) -> Option<u32> {
+        let slices = self.granule_slices();
+        match self.granule_layout {
+            _ if slices == 1 => None,
+            GranuleLayout::Unknown => None,
+            GranuleLayout::Neighbours => Some(slice.0 / slices),
+            GranuleLayout::SameWay { ways } => {
+                let ways = ways.max(1);
+                Some(slice.0 / ways / slices * ways + slice.0 % ways)
+            }
+        }
     }
 
     /// The same for a policy that sees another clock than the profile's machine: what a slice saves
@@ -249,6 +312,10 @@ impl SliceWork {
     }
 }
 
+fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
 fn slice_gib(slice: Bytes) -> f64 {
     slice.0 as f64 / BYTES_PER_GIB
 }
@@ -306,9 +373,32 @@ pub(crate) mod tests {
     #[test]
     fn slices_smaller_than_the_unit_are_known_as_such() {
         let (gib, mib) = (Bytes(1 << 30), Bytes(1 << 20));
-        let slices = |unit, slice| thesis(slice).switched_as_one(unit, slice).unit_slices;
+        let of =
+            |unit, slice| thesis(slice).switched_as_one(unit, slice, GranuleLayout::Neighbours);
+        let slices = |unit, slice| of(unit, slice).unit_slices;
         assert_eq!(slices(Some(gib), Bytes(64 << 20)), 16);
+        // 3 GiB are the least that is both whole slices of 96 MiB and whole units.
+        assert_eq!(slices(Some(gib), Bytes(96 << 20)), 32);
         assert_eq!((slices(Some(gib), gib), slices(Some(mib), gib), slices(None, gib)), (1, 1, 1));
+        for alone in [of(Some(gib), gib), of(Some(mib), gib), of(None, gib)] {
+            assert_eq!(alone, thesis(gib));
+            assert_eq!((alone.granule_slices(), alone.granule_of(SliceId(3))), (1, None));
+        }
+    }
+
+    #[test]
+    fn a_granule_has_neighbours_or_slices_of_one_way() {
+        let (gib, slice) = (Bytes(1 << 30), Bytes(256 << 20));
+        let granules = |layout| {
+            let economics = thesis(slice).switched_as_one(Some(gib), slice, layout);
+            (0..16).map(|id| economics.granule_of(SliceId(id))).collect::<Vec<_>>()
+        };
+        let all = |numbers: [u32; 16]| numbers.map(Some).to_vec();
+        let neighbours = [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3];
+        assert_eq!(granules(GranuleLayout::Neighbours), all(neighbours));
+        let by_way = [0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3];
+        assert_eq!(granules(GranuleLayout::SameWay { ways: 2 }), all(by_way));
+        assert_eq!(granules(GranuleLayout::Unknown), [None; 16]);
     }
 
     #[test]

@@ -39,9 +39,9 @@ pub use cold_steering::{
     ColdLimits, ColdPairView, ColdPause, ColdPlan, ColdRates, ColdSteering, ColdView,
 };
 pub use config::{PolicyConfig, PolicyConfigError, PolicyKind, UnknownPolicy};
-pub use decision::{CacheMarks, DemandForecast, MarkMove, Policy, PolicyDecision};
+pub use decision::{CacheMarks, DemandForecast, MarkMove, Policy, PolicyDecision, RequestSequence};
 pub use decision_reason::DecisionReason;
-pub use economics::{EconomicsError, SliceEconomics};
+pub use economics::{EconomicsError, GranuleLayout, SliceEconomics};
 pub use governor::GovernorPolicy;
 pub use idle_cache::{CacheCounts, IdleCacheConfig, IdleCachePolicy, IdleCacheReason, TaskLoad};
 pub use limits::TenantLimits;

@@ -13,8 +13,8 @@ use ramslice_policy::bench::{drive, run};
 use ramslice_policy::clairvoyant::optimum;
 use ramslice_policy::model::{DemandSeries, ModelState, SliceCosts};
 use ramslice_policy::{
-    DecisionReason, GovernorPolicy, MachineTotals, Observation, Policy, PolicyDecision,
-    PolicyEvent, SliceRow, settings,
+    DecisionReason, GovernorPolicy, GranuleLayout, MachineTotals, Observation, Policy,
+    PolicyDecision, PolicyEvent, SliceRow, settings,
 };
 use ramslice_types::{
     Bytes, Pages, Price, Reason, Request, RequestOp, RequestOutcome, SliceId, SliceState,
@@ -392,9 +392,10 @@ fn not_repeated_at_once(op: &RequestOp, used: u64, nr_empty: u32) {
 }
 
 #[test]
-fn slices_that_save_nothing_alone_are_left_on() {
+fn slices_that_save_nothing_alone_are_left_on_if_it_is_not_known_which_go_together() {
     let (totals, rows) = machine(20, 0, 0);
-    let economics = economics().switched_as_one(Some(Bytes(4 << 30)), Bytes(1 << 30));
+    let (unit, slice) = (Some(Bytes(4 << 30)), Bytes(1 << 30));
+    let economics = economics().switched_as_one(unit, slice, GranuleLayout::Unknown);
     let mut governor = GovernorPolicy::new(settings::GovernorConfig::default(), economics);
     assert!(until_it_acts(&mut governor, totals, &rows, 0).is_none());
     let time = Duration::from_hours(25);

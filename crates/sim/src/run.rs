@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use ramslice_policy::model::SliceCosts;
-use ramslice_policy::{AnyPolicy, MachineTotals, Observation, ObservationNeeds, Policy, SliceRow};
+use ramslice_policy::{
+    AnyPolicy, MachineTotals, Observation, ObservationNeeds, Policy, PolicyDecision, SliceRow,
+};
 use ramslice_types::{Budget, CacheChoice, Joules, Price, Request, RequestOp, WorkCounters};
 use serde::Serialize;
 
@@ -76,7 +78,7 @@ impl RunDecider {
         step: usize,
         machine: &mut SimMachine,
         rows: &mut Vec<SliceRow>,
-    ) -> Vec<Request> {
+    ) -> PolicyDecision {
         let totals = machine.totals();
         match self {
             Self::Policy(policy) => {
@@ -84,13 +86,12 @@ impl RunDecider {
                 if policy.needs() == ObservationNeeds::Rows {
                     machine.rows(rows);
                 }
-                policy
-                    .step(&Observation { time: machine.time(), totals, rows, events: &events })
-                    .requests
+                policy.step(&Observation { time: machine.time(), totals, rows, events: &events })
             }
             Self::Schedule(schedule) => {
                 machine.take_events();
-                schedule.requests(step, totals.nr_slices - totals.nr_offline)
+                let requests = schedule.requests(step, totals.nr_slices - totals.nr_offline);
+                PolicyDecision { requests, ..PolicyDecision::default() }
             }
         }
     }
@@ -155,8 +156,11 @@ pub fn run(
         for change in step.changes {
             machine.apply(change);
         }
-        for request in decider.decide(number, machine, &mut rows) {
-            machine.request_by_policy(&request);
+        let mut requests = decider.decide(number, machine, &mut rows).take_requests();
+        while let Some(request) = requests.next() {
+            if !machine.request_by_policy(&request) {
+                requests.give_up_group();
+            }
             run.requests += 1;
         }
         let totals = machine.totals();

@@ -47,8 +47,7 @@ impl DecisionEngine {
             // Meanwhile a power driver may have been loaded, prices installed, memory plugged in.
             self.bound_machine = Some(BoundMachine { info: info.clone(), prices, ..bound });
         } else {
-            let economics = self.settings.worth.economics(info.slice_bytes, info.page_bytes);
-            let economics = economics.map_err(invalid)?;
+            let economics = self.settings.worth.economics(info).map_err(invalid)?;
             // Before anything is taken over: settings that do not fit must not cost what was
             // learned, because other settings may follow.
             AnyPolicy::new(
@@ -277,9 +276,8 @@ impl DecisionEngine {
         else {
             return Ok(());
         };
-        let (slice, page) = (bound.info.slice_bytes, bound.info.page_bytes);
-        settings.policy.check(slice).map_err(|error| error.to_string())?;
-        settings.worth.economics(slice, page).map(|_| ())
+        settings.policy.check(bound.info.slice_bytes).map_err(|error| error.to_string())?;
+        settings.worth.economics(&bound.info).map(|_| ())
     }
 
     /// Takes new settings, which must fit. What was learned stays if the policy, its settings and
@@ -314,7 +312,7 @@ impl DecisionEngine {
     fn rebind(&mut self) {
         let Some(old) = self.bound_machine.take() else { return };
         let info = &old.info;
-        let economics = match self.settings.worth.economics(info.slice_bytes, info.page_bytes) {
+        let economics = match self.settings.worth.economics(info) {
             Ok(economics) => economics,
             // The settings were checked for that; the next step reports it again.
             Err(error) => return warn!(error, "the energy profile cannot be used"),
@@ -349,7 +347,7 @@ impl DecisionEngine {
         let saved = self.saved.as_ref().filter(|saved| saved.boot == self.host.boot)?;
         let slice_bytes = saved.what_if.slice_bytes(info.slice_bytes);
         let info = BackendInfo { slice_bytes, ..info.clone() };
-        let economics = self.settings.worth.economics(info.slice_bytes, info.page_bytes).ok()?;
+        let economics = self.settings.worth.economics(&info).ok()?;
         (saved.basis == self.basis(&info, economics.as_ref())).then(|| saved.what_if.clone())
     }
 

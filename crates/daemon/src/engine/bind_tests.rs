@@ -91,8 +91,8 @@ fn other_figures_of_energy_are_decided_with_after_a_reload_and_after_a_restart()
     };
     let restarted = |settings, saved| engine_of(settings, Some(saved));
     let machine = TestMachine::used(20.0);
-    // The governor rests where the hardware switches several slices as one.
-    let mut engine = engine_of(energy("1GiB"), None);
+    // The governor rests where the hardware switches all memory as one: the kernel is in it.
+    let mut engine = engine_of(energy("4GiB"), None);
     let now = steps(&mut engine, &machine, 1_000_000, 50);
     assert_eq!(machine.off(), 0);
     let saved = engine.persisted_state().unwrap();
@@ -101,7 +101,7 @@ fn other_figures_of_energy_are_decided_with_after_a_reload_and_after_a_restart()
     assert!(machine.off() > 0, "after a reload");
 
     let machine = TestMachine::used(20.0);
-    let mut same = restarted(energy("1GiB"), saved.clone());
+    let mut same = restarted(energy("4GiB"), saved.clone());
     steps(&mut same, &machine, now, 50);
     assert_eq!(machine.off(), 0);
     let mut other = restarted(energy("slice"), saved);

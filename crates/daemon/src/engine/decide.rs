@@ -34,7 +34,7 @@ impl DecisionEngine {
             look.rows(key, &mut self.rows);
         }
         let events = std::mem::take(&mut zone_state.events);
-        let decision = zone_state.policy.step(&Observation {
+        let mut decision = zone_state.policy.step(&Observation {
             time: self.time,
             totals,
             rows: &self.rows,
@@ -62,7 +62,8 @@ impl DecisionEngine {
         if let Some(reason) = waits.as_ref().filter(|_| !decision.requests.is_empty()) {
             why = format!("waits: {reason}; otherwise it {why}");
         }
-        for mut request in decision.requests {
+        let mut to_send = decision.take_requests();
+        while let Some(mut request) = to_send.next() {
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
@@ -73,7 +74,11 @@ impl DecisionEngine {
                 continue;
             }
             request.deadline = Some(left);
-            requests.push(self.carry_out(backend, look, key, request));
+            let status = self.carry_out(backend, look, key, request);
+            if status.slices_done == 0 {
+                to_send.give_up_group();
+            }
+            requests.push(status);
         }
         debug!(zone = zone.name, node = zone.node.0, why, "decided");
         let status = ZoneStatus {

@@ -9,6 +9,9 @@
 //!    slice's price;
 //! 3. spends on those no more than the risk account allows ([`risk_account`]).
 //!
+//! Where the hardware switches several slices as one, it does this with whole granules of them, at
+//! what all of a granule's slices cost and save ([`granules`]); demand is still counted in slices.
+//!
 //! The kernel wakes ahead of need and on demand, within its awake reserve. The governor itself
 //! wakes slices only for the tenant's limits ([`crate::limits`]), which go before all that pays.
 
@@ -17,6 +20,8 @@ mod daily_season;
 mod demand_history;
 mod experts;
 mod forecast_errors;
+mod granule_steps;
+mod granules;
 mod offline_prices;
 mod risk_account;
 
@@ -43,6 +48,7 @@ use daily_season::DailySeason;
 use demand_history::DemandHistory;
 use experts::{CostFigures, ExpertAdvice, ExpertPanel, LONGEST_GAP, season_waits};
 use forecast_errors::ForecastErrors;
+use granules::{GranuleRecords, GranuleView};
 use offline_prices::{OfflinePrices, PRICE_ROOM, PriceMarkup};
 use risk_account::{RiskAccount, STAKE, WINDOW};
 
@@ -71,7 +77,7 @@ pub struct GovernorPolicy {
 struct GovernorState {
     /// The last step, in seconds.
     time: f64,
-    /// Offline slices after the last step, as far as known.
+    /// Offline slices after the last step, as far as known; granules, where these go off together.
     off: u32,
     recent: DemandHistory,
     season: DailySeason,
@@ -87,6 +93,9 @@ struct GovernorState {
     pause: RequestBackoff,
     /// The same for empty slices: only the kernel's awake reserve keeps those online.
     reserve_pause: RequestBackoff,
+    /// Where slices go off together.
+    #[serde(default, skip_serializing_if = "GranuleRecords::is_empty")]
+    granules: GranuleRecords,
 }
 
 /// Slices whose switching should pay, and the reason that keeps the next one online.
@@ -100,7 +109,21 @@ struct OfflinePlan {
     dearest: f64,
     /// By counters, the cost of each used one.
     prices: Vec<f64>,
+    /// Where slices go off together, the numbers of their granules.
+    granules: Vec<u32>,
     stopped: Option<DecisionReason>,
+}
+
+/// What might go off next.
+#[derive(Debug, Clone, Copy)]
+struct OfflineCandidate {
+    /// The lowest level of demand that it would serve no longer.
+    level: u32,
+    /// Slices beyond what is needed.
+    spare: u32,
+    empty: bool,
+    /// How long it must stay offline to pay, in seconds.
+    break_even: f64,
 }
 
 impl GovernorPolicy {
@@ -122,7 +145,7 @@ impl GovernorPolicy {
     }
 
     /// The most that it can have lost after a time, on any input: two slice-emptyings for each
-    /// backoff window.
+    /// backoff window; where slices go off together, those of so many.
     ///
     /// A slice-emptying is that of a slice full of movable pages, and waking it. This holds as far
     /// as prices hold: an operation may cost more than its budget by the error of the price model.
@@ -140,7 +163,7 @@ impl GovernorPolicy {
 
     /// The same after so many windows were opened; see [`Self::windows`].
     pub fn loss_cap_of(economics: &SliceEconomics, windows: u64) -> Worth {
-        Worth(windows as f64 * STAKE * dearest(economics))
+        Worth(windows as f64 * STAKE * dearest_granule(economics))
     }
 
     /// Windows opened since it began or settled, by the time of its observations.
@@ -160,11 +183,12 @@ impl GovernorPolicy {
     /// For the change from simulated requests to real ones: what was earned in simulation must not
     /// be put at risk for real, and what was dropped there cannot come back.
     pub fn settle(&mut self) {
-        let dearest = dearest(&self.economics);
+        let dearest = dearest_granule(&self.economics);
         let break_even = self.economics.break_even_of_emptying().0;
         if let Some(mind) = &mut self.mind {
             mind.wallet = RiskAccount::new(mind.time, dearest, break_even);
             mind.unpaid.clear();
+            mind.granules = GranuleRecords::default();
             mind.cache.reset();
             mind.off = 0;
             mind.pause = RequestBackoff::none(mind.time);
@@ -214,11 +238,13 @@ impl GovernorPolicy {
     /// Takes in what happened.
     fn learn(&mut self, mind: &mut GovernorState, seen: &Observation<'_>) {
         let waking = self.economics.waking.0;
+        let together = self.economics.granule_slices() > 1;
+        let mut in_vain = (false, false);
         for event in seen.events {
             match event {
                 PolicyEvent::Woken { time, slices, cause } => {
                     mind.wallet.spend(f64::from(*slices) * waking);
-                    if *cause != WakeCause::Request {
+                    if *cause != WakeCause::Request && !together {
                         mind.woken_early(
                             time.as_secs_f64(),
                             *slices,
@@ -242,7 +268,15 @@ impl GovernorPolicy {
                 | PolicyEvent::Uncounted { .. } => {}
                 PolicyEvent::Finished { op, outcome, .. } if op.wakes() => {
                     mind.wallet.spend(f64::from(outcome.slices_done) * waking);
-                    mind.off = mind.off.saturating_sub(outcome.slices_done);
+                    if !together {
+                        mind.off = mind.off.saturating_sub(outcome.slices_done);
+                    }
+                }
+                PolicyEvent::Finished { op: RequestOp::Offline(slice), outcome, .. }
+                    if together =>
+                {
+                    let (used, empty) = self.learn_of_slice(mind, *slice, outcome);
+                    in_vain = (in_vain.0 | used, in_vain.1 | empty);
                 }
                 PolicyEvent::Finished { op, outcome, .. } => {
                     let cost = self.cost(outcome);
@@ -281,6 +315,54 @@ impl GovernorPolicy {
                 }
             }
         }
+        let need = mind.recent.need();
+        if in_vain.0 {
+            mind.pause.lengthen_backoff(mind.time, need, &seen.totals);
+        }
+        if in_vain.1 {
+            mind.reserve_pause.lengthen_backoff(mind.time, need, &seen.totals);
+        }
+    }
+
+    /// Why a slice or granule that could go off does not; nothing if it should.
+    fn objection(
+        &self,
+        mind: &GovernorState,
+        candidate: OfflineCandidate,
+    ) -> Option<DecisionReason> {
+        let OfflineCandidate { level, spare, empty, break_even } = candidate;
+        let now = mind.time;
+        let wait = if empty { 0.0 } else { mind.pause.wait(now) };
+        if wait > 0.0 {
+            return Some(DecisionReason::DidNothing { wait: seconds(wait) });
+        }
+        let gap = mind.recent.gap(level);
+        let idle = (now - gap.since).max(0.0);
+        // An empty slice pays within seconds, and costs no more than those.
+        let advice = (!empty).then(|| mind.experts.advice(level));
+        let wait = match advice {
+            None => 0.0,
+            Some(ExpertAdvice::Wait(times)) if mind.experts.know_nothing() => {
+                times.max(UNKNOWN_WAIT) * break_even
+            }
+            Some(ExpertAdvice::Wait(times)) => times * break_even,
+            Some(ExpertAdvice::Season) => season_waits(gap.expected) * break_even,
+            Some(ExpertAdvice::Stay) => return Some(DecisionReason::NeverPays { spare }),
+        };
+        if matches!(advice, Some(ExpertAdvice::Season)) && gap.expected && idle < wait {
+            return Some(DecisionReason::Expected { slices: spare });
+        }
+        if idle < wait {
+            return Some(DecisionReason::Waits {
+                spare,
+                idle: seconds(idle),
+                wait: seconds(wait),
+                break_even: seconds(break_even),
+            });
+        }
+        let too_late = matches!(advice, Some(ExpertAdvice::Wait(_)))
+            && !mind.experts.still_pays(level, idle / break_even);
+        too_late.then(|| DecisionReason::TooLate { spare, idle: seconds(idle) })
     }
 
     /// The slices that should pay, within the limit of the risk account.
@@ -313,48 +395,12 @@ impl GovernorPolicy {
                 plan.stopped = Some(DecisionReason::NoCandidate { spare: level - need });
                 break;
             };
-            let wait = if empty { 0.0 } else { mind.pause.wait(now) };
-            if wait > 0.0 {
-                plan.stopped = Some(DecisionReason::DidNothing { wait: seconds(wait) });
-                break;
-            }
             let price =
                 if empty { counted } else { mind.markup.of(counted).min(dearest(&self.economics)) };
             let break_even = (price + figures.waking) / figures.saving;
-            let gap = mind.recent.gap(level);
-            let idle = (now - gap.since).max(0.0);
-            // An empty slice pays within seconds, and costs no more than those.
-            let advice = (!empty).then(|| mind.experts.advice(level));
-            let wait = match advice {
-                None => 0.0,
-                Some(ExpertAdvice::Wait(times)) if mind.experts.know_nothing() => {
-                    times.max(UNKNOWN_WAIT) * break_even
-                }
-                Some(ExpertAdvice::Wait(times)) => times * break_even,
-                Some(ExpertAdvice::Season) => season_waits(gap.expected) * break_even,
-                Some(ExpertAdvice::Stay) => {
-                    plan.stopped = Some(DecisionReason::NeverPays { spare: level - need });
-                    break;
-                }
-            };
-            if matches!(advice, Some(ExpertAdvice::Season)) && gap.expected && idle < wait {
-                plan.stopped = Some(DecisionReason::Expected { slices: level - need });
-                break;
-            }
-            if idle < wait {
-                plan.stopped = Some(DecisionReason::Waits {
-                    spare: level - need,
-                    idle: seconds(idle),
-                    wait: seconds(wait),
-                    break_even: seconds(break_even),
-                });
-                break;
-            }
-            if matches!(advice, Some(ExpertAdvice::Wait(_)))
-                && !mind.experts.still_pays(level, idle / break_even)
-            {
-                plan.stopped =
-                    Some(DecisionReason::TooLate { spare: level - need, idle: seconds(idle) });
+            let candidate = OfflineCandidate { level, spare: level - need, empty, break_even };
+            if let Some(why) = self.objection(mind, candidate) {
+                plan.stopped = Some(why);
                 break;
             }
             let most = if empty { price } else { price * PRICE_ROOM } + figures.waking;
@@ -403,6 +449,11 @@ pub(crate) fn margin(totals: &MachineTotals) -> Pages {
     totals.awake_reserve * 2
 }
 
+/// The same for all slices that go off together.
+fn dearest_granule(economics: &SliceEconomics) -> f64 {
+    dearest(economics) * f64::from(economics.granule_slices())
+}
+
 /// Emptying and waking a slice that is full of movable pages.
 fn dearest(economics: &SliceEconomics) -> f64 {
     // The typical slice is half full.
@@ -420,7 +471,7 @@ impl GovernorState {
         let fade = MEMORY * WINDOW * break_even;
         Self {
             time: now,
-            off: totals.nr_offline,
+            off: if economics.granule_slices() > 1 { 0 } else { totals.nr_offline },
             recent: DemandHistory::default(),
             season: DailySeason::new(now, settings.day_seconds),
             experts: ExpertPanel::new(totals.nr_slices, &governor.figures()),
@@ -429,12 +480,13 @@ impl GovernorState {
                 economics.break_even_of_refault(totals.slice_pages).0,
                 fade,
             ),
-            wallet: RiskAccount::new(now, dearest(economics), break_even),
+            wallet: RiskAccount::new(now, dearest_granule(economics), break_even),
             outlook: ForecastErrors::default(),
             unpaid: VecDeque::new(),
             markup: PriceMarkup::default(),
             pause: RequestBackoff::none(now),
             reserve_pause: RequestBackoff::none(now),
+            granules: GranuleRecords::default(),
         }
     }
 
@@ -480,14 +532,20 @@ impl Policy for GovernorPolicy {
         let uncounted: f64 = seen.events.iter().map(uncounted_seconds).sum();
         self.learn(&mut mind, seen);
         let held = self.limits.step(seen);
+        let view = GranuleView::of(&self.economics, &mind.markup, seen.rows);
+        if let Some(view) = &view {
+            self.learn_of_granules(&mut mind, view, seen);
+        }
         mind.time = mind.time.max(now);
         let now = mind.time;
         let saving = self.economics.saving.0;
         let counted = (elapsed - uncounted).max(0.0);
-        mind.wallet.save(saving * counted * f64::from(mind.off.min(totals.nr_offline)));
-        mind.off = totals.nr_offline;
+        let off = view.as_ref().map_or(totals.nr_offline, GranuleView::nr_complete);
+        let earning = mind.off.min(off) * self.economics.granule_slices();
+        mind.wallet.save(saving * counted * f64::from(earning));
+        mind.off = off;
         let reread = mind.cache.untraced_pages() * self.economics.refault.0;
-        mind.wallet.set_owed(f64::from(mind.off) * self.economics.waking.0 + reread);
+        mind.wallet.set_owed(f64::from(totals.nr_offline) * self.economics.waking.0 + reread);
         let waking = self.economics.waking.0;
         while mind
             .unpaid
@@ -521,12 +579,17 @@ impl Policy for GovernorPolicy {
         mind.recent.push(now, peak, expected, 2.0 * LONGEST_GAP * break_even);
         mind.pause.observe(now, need, on);
         mind.reserve_pause.observe(now, need, on);
-        let mut plan = self.plan(&mind, totals, seen.rows, need);
+        let mut plan = match &view {
+            Some(view) => self.plan_granules(&mind, totals, view, need),
+            None => self.plan(&mind, totals, seen.rows, need),
+        };
         let expected = on.saturating_sub(plan.empty + plan.used);
         let forecast = mind.outlook.step(now, peak, expected, break_even);
+        let is_held = held.is_some();
         let mut decision = if let Some(held) = held {
-            held
-        } else if self.economics.unit_slices > 1 {
+            let wakes = view.as_ref().map(|view| view.wake(held.requests.len()));
+            PolicyDecision { requests: wakes.unwrap_or(held.requests), ..held }
+        } else if self.economics.unit_slices > 1 && view.is_none() {
             PolicyDecision::rest(DecisionReason::TooSmall { slices: self.economics.unit_slices })
         } else if mind.wallet.is_backing_off() {
             let (early, refaults) = (mind.wallet.early, mind.wallet.refaults);
@@ -545,14 +608,17 @@ impl Policy for GovernorPolicy {
             };
             let fits = plan.cost + self.drop_risk(&plan, totals) <= mind.wallet.room() / 2.0;
             let cache = mind.cache.request(fits);
-            PolicyDecision {
-                requests: self.requests(&plan, cache),
-                why,
-                ..PolicyDecision::default()
-            }
+            let (requests, groups) = match &view {
+                Some(view) => mind.granules.requests(view, &plan.granules, cache),
+                None => (self.requests(&plan, cache), Vec::new()),
+            };
+            PolicyDecision { requests, groups, why, ..PolicyDecision::default() }
         } else {
             PolicyDecision::rest(plan.stopped.unwrap_or(DecisionReason::AllNeeded { need }))
         };
+        if let Some(view) = view.filter(|_| !is_held) {
+            mind.granules.give_back(&view, &mut decision);
+        }
         decision.forecast = Some(forecast);
         self.mind = Some(mind);
         decision
