@@ -479,6 +479,8 @@ mod bind_tests;
 #[cfg(test)]
 mod giveback_tests;
 #[cfg(test)]
+mod granule_tests;
+#[cfg(test)]
 mod hit_ratio_tests;
 #[cfg(test)]
 mod pressure_tests;

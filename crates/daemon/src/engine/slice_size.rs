@@ -1,6 +1,6 @@
 //! Slices become as large as what the hardware switches as one: of smaller ones, one that stays on
-//! keeps all of its unit powered, and nothing pays. In mode observe, they do so in the backend's
-//! answers alone.
+//! keeps all of its unit powered. In mode observe, they do so in the backend's answers alone. Where
+//! they stay smaller, the governor empties whole units of them.
 
 use ramslice_types::{Backend, BackendError, Bytes, SliceState};
 use tracing::{info, warn};
@@ -67,6 +67,13 @@ fn refusal(look: &MachineSnapshot, size: Bytes) -> Option<String> {
         return Some("a table says what slices are".to_owned());
     }
     let slices = &look.snapshot.slices;
+    let pages: u64 = slices.iter().map(|slice| slice.present.0).sum();
+    let memory = look.info.page_bytes * pages;
+    if memory.0 < FEWEST_UNITS * size.0 {
+        return Some(format!(
+            "{memory} of memory are fewer than {FEWEST_UNITS} of them; set energy.granularity"
+        ));
+    }
     if let Some(slice) = slices.iter().find(|slice| slice.state != SliceState::Online) {
         let held = if slice.held { ", held" } else { "" };
         return Some(format!(
@@ -74,9 +81,5 @@ fn refusal(look: &MachineSnapshot, size: Bytes) -> Option<String> {
             slice.id, slice.state
         ));
     }
-    let pages: u64 = slices.iter().map(|slice| slice.present.0).sum();
-    let memory = look.info.page_bytes * pages;
-    (memory.0 < FEWEST_UNITS * size.0).then(|| {
-        format!("{memory} of memory are fewer than {FEWEST_UNITS} of them; set energy.granularity")
-    })
+    None
 }

@@ -48,6 +48,8 @@ pub(super) struct SimulatedMachine {
     pub(super) takes: Mutex<Duration>,
     /// It takes as long as it may.
     pub(super) until_deadline: Mutex<bool>,
+    /// Slices that cannot be emptied, though nothing shows it.
+    pub(super) stuck: Mutex<BTreeSet<SliceId>>,
     /// Slices that the next request tries in vain, and what they say then.
     pub(super) failing: Mutex<Vec<(SliceId, Reason)>>,
     failed: Mutex<Vec<(SliceId, Reason)>>,
@@ -109,6 +111,7 @@ impl SimulatedMachine {
             held: Mutex::default(),
             takes: Mutex::default(),
             until_deadline: Mutex::default(),
+            stuck: Mutex::default(),
             failing: Mutex::default(),
             failed: Mutex::default(),
             dearer: Mutex::new(1.0),
@@ -214,6 +217,13 @@ impl Backend for SimulatedMachine {
             && self.dead.lock().unwrap().contains(&id)
         {
             return Err(BackendError::new(BackendErrorKind::Failed, "the driver failed"));
+        }
+        if let RequestOp::Offline(id) = request.op
+            && self.stuck.lock().unwrap().contains(&id)
+        {
+            let (status_errno, reason) = (16, Reason::Migration);
+            let outcome = RequestOutcome { status_errno, reason, ..RequestOutcome::default() };
+            return Ok(RequestOutcome { slices_failed: 1, last_slice: Some(id), ..outcome });
         }
         let mut outcome = self.sim.request(request)?;
         let dearer = *self.dearer.lock().unwrap();
