@@ -333,7 +333,11 @@ fn in_use(totals: MachineTotals, slices: u64) -> MachineTotals {
 fn where_one_granule_is_spare_the_cheapest_goes_wherever_it_lies() {
     let (totals, rows) = rows_of(&[[Some(4); 4], [Some(3); 4], [Some(5); 4]].concat());
     let spare = in_use(totals, 8);
-    let (_, decision) = until_it_acts(&mut of_granules(), spare, &rows, 0).unwrap();
+    let mut governor = of_granules();
+    // All of them have waited for long enough once they can be emptied.
+    let stay: Vec<_> = rows.iter().map(|row| SliceRow { price: None, ..*row }).collect();
+    assert!(until_it_acts(&mut governor, spare, &stay, 0).is_none());
+    let decision = governor.step(&seen(25 * 60, spare, &rows, &[]));
     assert_eq!(offlined(&decision), [7, 6, 5, 4], "{decision:?}");
 }
 
@@ -380,18 +384,44 @@ fn empty_granules_that_the_awake_reserve_keeps_on_are_not_asked_for_at_once_agai
 }
 
 #[test]
+fn a_slice_that_cost_more_than_its_budget_gets_a_larger_one_at_the_next_step() {
+    let (totals, rows) = rows_of(&[Some(3); 8]);
+    let mut governor = of_granules();
+    let (minute, first) = until_it_acts(&mut governor, totals, &rows, 0).unwrap();
+    let events = [finished(7, Reason::OverBudget)];
+    // Dearer slices wait for longer, but not for a pause.
+    let (at, again) = (minute + 1..minute + 10)
+        .find_map(|at| {
+            let events = if at == minute + 1 { &events[..] } else { &[] };
+            let decision = governor.step(&seen(at, totals, &rows, events));
+            let budget = |one: &ramslice_types::Request| one.budget.raw();
+            assert!(!matches!(decision.why, DecisionReason::DidNothing { .. }), "{decision:?}");
+            decision.requests.first().map(|one| (at, budget(one)))
+        })
+        .unwrap();
+    let before = first.requests[0].budget.raw();
+    assert!(again > before * 14 / 10 && again < before * 16 / 10, "{at}: {before} {again}");
+}
+
+#[test]
 fn what_another_mode_had_switched_off_is_not_woken() {
     let (totals, rows) = rows_of(&[Some(3); 8]);
     let mut governor = of_granules();
     let (minute, _) = until_it_acts(&mut governor, totals, &rows, 0).unwrap();
     let (mut partly, mut partly_rows) = (totals, rows.clone());
     switch_off(&mut partly, &mut partly_rows, &[6, 7]);
-    partly_rows[5].price = None;
     let events = [finished(7, Reason::None), finished(6, Reason::None)];
+    governor.step(&seen(minute + 1, partly, &partly_rows, &events));
     let mut settled = governor.clone();
-    assert_eq!(woken(&governor.step(&seen(minute + 1, partly, &partly_rows, &events))), [6, 7]);
+    partly_rows[5].price = None;
+    // A slice on its way may soon be where it can be emptied.
+    partly_rows[4].state = SliceState::Waking;
+    assert!(woken(&governor.clone().step(&seen(minute + 2, partly, &partly_rows, &[]))).is_empty());
+    partly_rows[4].state = SliceState::Online;
+    let decision = governor.step(&seen(minute + 2, partly, &partly_rows, &[]));
+    assert_eq!(woken(&decision), [6, 7], "{decision:?}");
     settled.settle();
-    assert!(woken(&settled.step(&seen(minute + 1, partly, &partly_rows, &[]))).is_empty());
+    assert!(woken(&settled.step(&seen(minute + 2, partly, &partly_rows, &[]))).is_empty());
 }
 
 #[test]

@@ -204,6 +204,8 @@ mod tests {
         let both = economics.saving.0 * 2.0 * 100.0;
         assert!((saved(&governor) - both).abs() < 1e-9, "{} J", saved(&governor));
         let cost = economics.cost(Price(20_000_000)).0;
+        let spent = governor.mind.as_ref().unwrap().wallet.spent;
+        assert!((spent - 2.0 * cost).abs() < 1e-9, "{spent} J");
         let learned = emptying + (1.0 - 0.9_f64 * 0.9) * (cost - emptying);
         assert!((governor.emptying - learned).abs() < 1e-9, "{} {learned}", governor.emptying);
         // One of them wakes: the other saves nothing.
