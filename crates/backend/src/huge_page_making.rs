@@ -199,8 +199,8 @@ fn size_of_pool(
     Ok(pools.iter().find(|pool| pool.page == page).map_or(0, HugePagePool::size))
 }
 
-/// One more page for the pool, or for its part on a node, if there is room for it. What the pool was
-/// given counts: what is lent beyond that goes when it is no longer in use.
+/// One more page for the pool, or for its part on a node, if there is room for it. What the pool
+/// was given counts: what is lent beyond that goes when it is no longer in use.
 fn add_page(
     backend: &dyn Backend,
     page: Bytes,
@@ -268,8 +268,8 @@ mod tests {
             .unwrap()
         };
         let zones = [zone(0, "Normal"), zone(1, "Movable")];
-        let slices = [0, 1, 2, 3].map(|id| Slice {
-            node: NodeId(id as i32 / 2),
+        let slices = [0_u32, 1, 2, 3].map(|id| Slice {
+            node: NodeId(id.cast_signed() / 2),
             zone: zones[0].zone,
             ..slice(id, 64, 10)
         });

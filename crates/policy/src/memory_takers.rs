@@ -179,8 +179,8 @@ pub struct PoolDecision {
     pub why: TakerReason,
 }
 
-/// What is known of a pool, or its part on a node, from look to look. It can be saved, and holds for
-/// one boot.
+/// What is known of a pool, or its part on a node, from look to look. It can be saved, and holds
+/// for one boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolBook {
     /// The size of its pages.

@@ -124,7 +124,8 @@ fn show_slice(machine: &mut MachineCopy, id: SliceId) {
 }
 
 impl WhatIfMemory {
-    /// Works out a pool of so many pages, or its part on a node, and returns how many it would have.
+    /// Works out a pool of so many pages, or its part on a node, and returns how many it would
+    /// have.
     ///
     /// # Errors
     /// The machine has no huge pages of this size.

@@ -253,7 +253,8 @@ impl Backend for SimulatedMachine {
     }
 
     fn huge_page_nodes(&self) -> Result<Vec<HugePageNode>, BackendError> {
-        let nodes = (0..self.node_pools.lock().unwrap().len()).map(|node| NodeId(node as i32));
+        let parts = self.node_pools.lock().unwrap();
+        let nodes = (0..).map(NodeId).take(parts.len());
         Ok(nodes.map(|node| HugePageNode { node, is_cold: false }).collect())
     }
 
