@@ -7,6 +7,7 @@ kernel/base.lock names the first. Each other has a folder in kernel/bases, calle
     base.config  options that it names or offers otherwise, merged last
     patches/     PART/NNNN-*.patch replaces that number in the same part of kernel/patches
     overlay/     patches on top of kernel/files
+    needless     shared patches that it does without: PART/NNNN and why, a line each
     left-out     features that it goes without, a line each (no file: none)
 
 What is not replaced there is shared. docs/reference/kernel-bases.md explains how one is added.
@@ -63,8 +64,8 @@ class Base:
             return []
         lines = (line.split("#")[0].strip() for line in listing.read_text().splitlines())
         shared = [PATCHES / line for line in lines if line]
-        own = self._replacements(shared)
-        return [own.get(_place(path), path) for path in shared]
+        own, needless = self._replacements(shared), self._needless(shared)
+        return [own.get(_place(path), path) for path in shared if _place(path) not in needless]
 
     def _replacements(self, shared):
         """{(part, number): patch} of the patches that replace shared ones."""
@@ -76,6 +77,19 @@ class Base:
             die(f"{own[part, number].relative_to(ROOT)}: kernel/patches/series has no patch "
                 f"{part}/{number} that it could replace")
         return own
+
+
+    def _needless(self, shared):
+        """(part, number) of the shared patches that this source does without: what they mend is not
+        in it, as the file needless has it, a line each: core/0000, and why.
+        """
+        path = self.folder / "needless" if self.folder else None
+        lines = path.read_text().splitlines() if path and path.exists() else []
+        named = {tuple(line.split()[0].split("/", 1)) for line in lines if line}
+        if unknown := named - {_place(path) for path in shared}:
+            die(f"{path.relative_to(ROOT)}: kernel/patches/series has no patch "
+                f"{'/'.join(min(unknown))}")
+        return named
 
 
 def _place(patch):

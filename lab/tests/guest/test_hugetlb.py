@@ -13,7 +13,7 @@ from ramlab.guest import harness, pinned_memory
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE, check_contents
 from ramlab.guest.hugetlb_pool import GIGANTIC, POOLS, SMALL, pool, resize
-from ramlab.guest.pinned_memory import KPF_HUGE, Group, PageMovementTest, PatternedMemory, by_slice
+from ramlab.guest.pinned_memory import HUGE, KPF_HUGE, Group, PageMovementTest, PatternedMemory, by_slice
 from ramlab.pytest_vm import no_twin, vm
 
 pytestmark = pytest.mark.slow
@@ -226,6 +226,16 @@ class PoolLean(PoolCases, PoolTest):
         resize(8)
         # Of 8 each, all but the first
         self.assertEqual(before - self.map_pages(), 8 * 7)
+
+    def test_pages_that_left_the_pool_are_no_huge_pages_any_more(self):
+        """They come back from copies of the head, which must not stay as they are."""
+        self.assertEqual(resize(8), 8)
+        frames = [frame for pfns in self.blocks().values() for pfn in pfns
+                  for frame in range(pfn, pfn + HUGE // PAGE)]
+        self.assertEqual(len(frames), 8 * HUGE // PAGE)
+        resize(0)
+        flags = pinned_memory.page_flags(0, max(frames) + 1)
+        self.assertEqual([frame for frame in frames if flags[frame] >> KPF_HUGE & 1], [])
 
 
 @vm(mem="1G", append="ramslice=16M", fresh=True)
