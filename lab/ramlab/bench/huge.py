@@ -83,7 +83,7 @@ def judged(found):
         costs = {arm: [left[moment]["ticks"] / left[moment]["granted"] for left in boots
                        if left[moment]["granted"]]
                  for arm, boots in found.items()}
-        # By nr_hugepages on each kernel, where it grants any: all that was done for that
+        # By nr_hugepages on each kernel, where it grants any: what these took
         if not costs[OURS] or not costs[STOCK]:
             continue
         value, ci95 = stats.ratio(costs[OURS], costs[STOCK])
@@ -98,6 +98,9 @@ def judged(found):
                        for arm, of in costs.items() if of and arm not in (OURS, STOCK)}
             | ({"ramslice huge": statistics.fmean(command) / statistics.fmean(costs[STOCK])}
                if command else {}),
+            "not_to_be_had": {arm: statistics.fmean(ticks) for arm, boots in found.items()
+                              if (ticks := [left[moment]["failed_ticks"] for left in boots
+                                            if left[moment].get("failed_ticks")])},
         })
     return new
 

@@ -36,16 +36,25 @@ DEFRAG = Path("/proc/sys/vm/defrag_mode")
 
 
 def by_pool(arm, nr):
-    """What nr_hugepages granted of so many pages, the ticks it took, and tries."""
-    began, granted, tries = time.monotonic_ns(), 0, 0
-    while granted < nr and tries < (TRIES if arm == "tries" else 1):
-        tries += 1
-        if arm == "tries":
-            os.sync()
-            dev.write("/proc/sys/vm/drop_caches", 3)
-            dev.write("/proc/sys/vm/compact_memory", 1)
-        granted = hugetlb_pool.resize(nr, hugetlb_pool.GIGANTIC)
-    return {"granted": granted, "ticks": time.monotonic_ns() - began, "tries": tries}
+    """Pages that nr_hugepages granted, asked for one after another up to so many; the ticks that
+    these took, tries, and the ticks of the one that was not to be had, if there was one.
+    """
+    granted, ticks, tries, failed = 0, 0, 0, None
+    while granted < nr and failed is None:
+        began = time.monotonic_ns()
+        for _ in range(TRIES if arm == "tries" else 1):
+            tries += 1
+            if arm == "tries":
+                os.sync()
+                dev.write("/proc/sys/vm/drop_caches", 3)
+                dev.write("/proc/sys/vm/compact_memory", 1)
+            if hugetlb_pool.resize(granted + 1, hugetlb_pool.GIGANTIC) > granted:
+                granted += 1
+                ticks += time.monotonic_ns() - began
+                break
+        else:
+            failed = time.monotonic_ns() - began
+    return {"granted": granted, "ticks": ticks, "tries": tries, "failed_ticks": failed}
 
 
 def by_command(nr):

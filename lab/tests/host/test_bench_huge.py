@@ -47,7 +47,8 @@ def left(granted, attainable=10, ticks=1000, fresh=500, command=0, objects=None)
     """Pages granted in all, and how many of them only by the command."""
     return {
         "attainable": attainable,
-        "aged": {"granted": granted - command, "ticks": ticks, "tries": 1},
+        "aged": {"granted": granted - command, "ticks": ticks, "tries": 1,
+                 "failed_ticks": 900},
         "aged_command": {"granted": command, "ticks": 6000, "refused": [], "objects": objects},
         "fresh": {"granted": 1 if fresh else 0, "ticks": fresh, "tries": 1},
         "fresh_command": {"granted": 1, "ticks": 1500, "refused": [], "objects": None},
@@ -96,9 +97,10 @@ def test_reasons_of_ranges_that_stay_are_counted_for_a_boot():
     assert judged(ours=boots)["granted"]["blocked"] == {"boot": 0.5, "slab": 1.5}
 
 
-def test_a_page_costs_what_was_done_for_all_that_were_granted():
+def test_a_page_costs_what_those_took_that_were_granted():
     entry = judged(ours=[left(4, ticks=400)] * 2, stock=[left(2, ticks=400)] * 2)["page-aged"]
     assert entry["value"] == pytest.approx(0.5)
+    assert entry["not_to_be_had"]["stock"] == pytest.approx(900)
 
 
 def test_what_the_command_takes_stands_beside_and_counts_in_no_target():
