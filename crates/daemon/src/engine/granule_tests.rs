@@ -17,10 +17,10 @@ fn used() -> TestMachine {
     machine
 }
 
-fn engine_in(mode: &str, more: &str) -> DecisionEngine {
+fn engine_in(mode: &str, settings: &str) -> DecisionEngine {
     let unit = Bytes(SLICE.0 * u64::from(GRANULE)).typed();
     let energy = format!("granularity = \"{unit}\"");
-    engine_of(with_energy(&format!("mode = \"{mode}\"\n{more}"), &energy), None)
+    engine_of(with_energy(&format!("mode = \"{mode}\"\n{settings}"), &energy), None)
 }
 
 /// How many slices of each granule are off.

@@ -114,7 +114,7 @@ impl GovernorPolicy {
             let break_even =
                 (granule.price + self.economics.waking.0 * all) / (self.economics.saving.0 * all);
             let candidate = OfflineCandidate { level, spare, empty, break_even };
-            if let Some(why) = self.objection(mind, candidate) {
+            if let Some(why) = mind.objection(candidate) {
                 stopped = stopped.or(Some(why));
                 continue;
             }

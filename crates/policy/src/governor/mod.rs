@@ -22,6 +22,7 @@ mod experts;
 mod forecast_errors;
 mod granule_steps;
 mod granules;
+mod offline_candidate;
 mod offline_prices;
 mod risk_account;
 
@@ -46,17 +47,15 @@ use crate::request_backoff::RequestBackoff;
 use cache_rereads::CacheRereads;
 use daily_season::DailySeason;
 use demand_history::DemandHistory;
-use experts::{CostFigures, ExpertAdvice, ExpertPanel, LONGEST_GAP, season_waits};
+use experts::{CostFigures, ExpertPanel, LONGEST_GAP};
 use forecast_errors::ForecastErrors;
 use granules::{GranuleRecords, GranuleView};
+use offline_candidate::OfflineCandidate;
 use offline_prices::{OfflinePrices, PRICE_ROOM, PriceMarkup};
 use risk_account::{RiskAccount, STAKE, WINDOW};
 
 /// Weight of the last emptying in the mean of what emptying costs.
 const LEARNING: f64 = 0.1;
-/// How long a used slice must have been idle before any gap was seen, in break-even times: after a
-/// cold start, empty slices go first.
-const UNKNOWN_WAIT: f64 = 1.0;
 /// Memory of the cache, in windows.
 const MEMORY: f64 = 4.0;
 
@@ -112,18 +111,6 @@ struct OfflinePlan {
     /// Where slices go off together, the numbers of their granules.
     granules: Vec<u32>,
     stopped: Option<DecisionReason>,
-}
-
-/// What might go off next.
-#[derive(Debug, Clone, Copy)]
-struct OfflineCandidate {
-    /// The lowest level of demand that it would serve no longer.
-    level: u32,
-    /// Slices beyond what is needed.
-    spare: u32,
-    empty: bool,
-    /// How long it must stay offline to pay, in seconds.
-    break_even: f64,
 }
 
 impl GovernorPolicy {
@@ -324,47 +311,6 @@ impl GovernorPolicy {
         }
     }
 
-    /// Why a slice or granule that could go off does not; nothing if it should.
-    fn objection(
-        &self,
-        mind: &GovernorState,
-        candidate: OfflineCandidate,
-    ) -> Option<DecisionReason> {
-        let OfflineCandidate { level, spare, empty, break_even } = candidate;
-        let now = mind.time;
-        let wait = if empty { 0.0 } else { mind.pause.wait(now) };
-        if wait > 0.0 {
-            return Some(DecisionReason::DidNothing { wait: seconds(wait) });
-        }
-        let gap = mind.recent.gap(level);
-        let idle = (now - gap.since).max(0.0);
-        // An empty slice pays within seconds, and costs no more than those.
-        let advice = (!empty).then(|| mind.experts.advice(level));
-        let wait = match advice {
-            None => 0.0,
-            Some(ExpertAdvice::Wait(times)) if mind.experts.know_nothing() => {
-                times.max(UNKNOWN_WAIT) * break_even
-            }
-            Some(ExpertAdvice::Wait(times)) => times * break_even,
-            Some(ExpertAdvice::Season) => season_waits(gap.expected) * break_even,
-            Some(ExpertAdvice::Stay) => return Some(DecisionReason::NeverPays { spare }),
-        };
-        if matches!(advice, Some(ExpertAdvice::Season)) && gap.expected && idle < wait {
-            return Some(DecisionReason::Expected { slices: spare });
-        }
-        if idle < wait {
-            return Some(DecisionReason::Waits {
-                spare,
-                idle: seconds(idle),
-                wait: seconds(wait),
-                break_even: seconds(break_even),
-            });
-        }
-        let too_late = matches!(advice, Some(ExpertAdvice::Wait(_)))
-            && !mind.experts.still_pays(level, idle / break_even);
-        too_late.then(|| DecisionReason::TooLate { spare, idle: seconds(idle) })
-    }
-
     /// The slices that should pay, within the limit of the risk account.
     fn plan(
         &self,
@@ -399,7 +345,7 @@ impl GovernorPolicy {
                 if empty { counted } else { mind.markup.of(counted).min(dearest(&self.economics)) };
             let break_even = (price + figures.waking) / figures.saving;
             let candidate = OfflineCandidate { level, spare: level - need, empty, break_even };
-            if let Some(why) = self.objection(mind, candidate) {
+            if let Some(why) = mind.objection(candidate) {
                 plan.stopped = Some(why);
                 break;
             }

@@ -1,5 +1,7 @@
 //! The machine of the governor's tests, and what its slices are worth.
 
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
 use ramslice_energy::builtin;
 use ramslice_policy::bench::PAGE_BYTES;
 use ramslice_policy::{MachineTotals, SliceEconomics, SliceRow};
