@@ -107,7 +107,13 @@ class Huge(harness.RamsliceTest):
 
     @pytest.mark.slow
     def test_the_plain_way_takes_the_range_that_costs_least(self):
-        could = huge("--size", "1G", "--count", 50, "--dry-run", status=1)["ranges"]
+        for _ in range(10):
+            could = huge("--size", "1G", "--count", 50, "--dry-run", status=1)["ranges"]
+            if len(could) > 1:
+                break
+            # Pages of the kernel that lie in others may be of objects not in use
+            dev.write("/proc/sys/vm/drop_caches", 3)
+            time.sleep(0.5)
         # Every range becomes full, then one free but for a page in each slice
         memory = mmap.mmap(-1, dev.meminfo("MemAvailable") * 1024 - 300 * MIB,
                            flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -131,13 +137,11 @@ class Huge(harness.RamsliceTest):
             end = next(after for after in range(page, len(pfns) + 1) if after not in going)
             memory.madvise(mmap.MADV_DONTNEED, page * PAGE, (end - page) * PAGE)
         self.assertEqual(len(kept), GIB // slice_bytes)
-        before = self.device.info().event_seq
         dev.write(POOL, 1)
         self.assertEqual(dev.read(POOL), "1")
         flags, = pinned_memory.page_flags(chosen // PAGE)
         self.assertTrue(flags >> KPF_HUGE & 1, could)
-        # No slice went off or came for it
-        self.assertEqual(self.device.info().event_seq, before)
+        self.assertEqual(self.offline(), set())
         for page in kept.values():
             self.assertEqual(int.from_bytes(memory[page * PAGE:page * PAGE + 8], "little"), page)
 
