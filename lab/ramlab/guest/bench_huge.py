@@ -14,7 +14,8 @@ boot's own pages or holes keep. ARM says how:
   defrag    the same with vm.defrag_mode from boot, on a kernel that has it
   cma       nr_hugepages of a reserve that was set apart at boot
 
-What the command takes for a page right after boot is measured, too. Times are ticks of the monotonic clock in ns: instructions, if QEMU counts them.
+What the command takes for a page right after boot is measured, too. Times are ticks of the
+monotonic clock in ns: instructions, if QEMU counts them.
 """
 
 import argparse

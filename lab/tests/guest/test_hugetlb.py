@@ -13,7 +13,14 @@ from ramlab.guest import harness, pinned_memory
 from ramlab.guest import ramslice_dev as dev
 from ramlab.guest.harness import MIB, PAGE, check_contents
 from ramlab.guest.hugetlb_pool import GIGANTIC, POOLS, SMALL, pool, resize
-from ramlab.guest.pinned_memory import HUGE, KPF_HUGE, Group, PageMovementTest, PatternedMemory, by_slice
+from ramlab.guest.pinned_memory import (
+    HUGE,
+    KPF_HUGE,
+    Group,
+    PageMovementTest,
+    PatternedMemory,
+    by_slice,
+)
 from ramlab.pytest_vm import no_twin, vm
 
 pytestmark = pytest.mark.slow

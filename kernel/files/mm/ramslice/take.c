@@ -7,7 +7,7 @@
  * in it as a whole are emptied as for switching them off, into those that are
  * dearest to empty, but stay on. What is left of it alloc_contig_range() moves,
  * wakes and takes: nothing wakes before all else has left the range, and what
- * wakes is isolated, so that nobody else can have it.
+ * wakes is isolated until it is taken, so that no other task gets it.
  *
  * Locks, outermost first: ramslice_take_mutex (one range at a time is taken, so
  * that two do not interrupt each other), ramslice_mutex.
