@@ -166,8 +166,11 @@ def difference(base):
     patches change in files of ours, as Kconfig, is no hook.
     """
     lines = different = 0
-    for ours, first in zip(base.series(), FIRST.series(), strict=True):
-        new, old = changed_lines(ours), changed_lines(first)
+    ours = {_place(path): path for path in base.series()}
+    for first in FIRST.series():
+        # A patch that the base goes without has no lines there
+        own = ours.get(_place(first))
+        new, old = changed_lines(own) if own else {}, changed_lines(first)
         for file in set(new) | set(old):
             if (ROOT / "kernel/files" / file).exists():
                 continue

@@ -68,6 +68,24 @@ def test_a_patch_that_replaces_none_is_named(pair, capsys, monkeypatch):
     assert "0003" in capsys.readouterr().err
 
 
+def test_a_patch_that_is_needless_is_left_out_and_its_lines_differ(pair):
+    base, folder = pair
+    folder.parent.mkdir(exist_ok=True)
+    (folder.parent / "needless").write_text("core/0001 mended there\n")
+    assert base.series() == bases.FIRST.series()[1:]
+    assert bases.difference(base) == bases.Difference(lines=9, different=3)
+
+
+def test_a_needless_patch_that_the_series_lacks_is_named(pair, capsys, monkeypatch):
+    base, folder = pair
+    folder.parent.mkdir(exist_ok=True)
+    (folder.parent / "needless").write_text("core/0007 mended there\n")
+    monkeypatch.setattr(bases, "ROOT", folder.parent)
+    with pytest.raises(SystemExit):
+        base.series()
+    assert "core/0007" in capsys.readouterr().err
+
+
 def test_only_lines_that_a_patch_changes_are_counted(pair):
     base, _ = pair
     assert bases.changed_lines(base.series()[0]) == {"mm/one.c": ["-a", "+b", "+same"]}
