@@ -78,7 +78,6 @@ class Base:
                 f"{part}/{number} that it could replace")
         return own
 
-
     def _needless(self, shared):
         """(part, number) of the shared patches that this source does without: what they mend is not
         in it, as the file needless has it, a line each: core/0000, and why.

@@ -16,7 +16,6 @@
 #include <linux/export.h>
 #include <linux/gfp.h>
 #include <linux/log2.h>
-#include <linux/sched/signal.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/xarray.h>
